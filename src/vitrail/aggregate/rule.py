@@ -1,0 +1,71 @@
+"""What an aggregation rule is: lift each update into a vector, add, finish the sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vitrail.config.schema import Aggregate
+from vitrail.registry import Registry
+from vitrail.release.message import Field
+from vitrail.release.update import Update
+
+Tensors = dict[str, Tensor]
+Metrics = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The fields of a message that one rule adds up, seen as one flat vector."""
+
+    fields: tuple[Field, ...]
+
+    def pack(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The group's tensors as one float64 vector, in declared order."""
+        if not self.fields:
+            return torch.empty(0, dtype=torch.float64)
+        return torch.cat([tensors[f.name].reshape(-1) for f in self.fields]).to(torch.float64)
+
+    def unpack(self, flat: Tensor) -> Tensors:
+        """A vector back as named tensors of the declared types."""
+        found, at = {}, 0
+        for field in self.fields:
+            size = int(torch.Size(field.shape).numel())
+            found[field.name] = flat[at : at + size].view(field.shape).to(field.dtype)
+            at += size
+        return found
+
+
+class Rule:
+    """A sum over sites. `sent` is the group's packed vector of what the sites received."""
+
+    needs: Literal["sum", "all"] = "sum"
+
+    def __init__(self, group: Group, options: Aggregate) -> None:
+        self.group = group
+        self.options = options
+
+    def lift(self, update: Update, weight: float, sent: Tensor) -> Tensor:
+        """What this update adds to the sum, in float64."""
+        raise NotImplementedError(f"{type(self).__name__} must lift")
+
+    def finish(self, total: Tensor, weight: float, sent: Tensor) -> tuple[Tensors, Metrics]:
+        """The aggregated tensors from the sum and the sum of weights."""
+        raise NotImplementedError(f"{type(self).__name__} must finish")
+
+
+class SeesAll(Rule):
+    """A rule that must see every update; it cannot work on secure sums."""
+
+    needs = "all"
+
+    def choose(self, stack: Tensor, weights: Tensor, sent: Tensor) -> tuple[Tensors, Metrics]:
+        """The aggregated tensors from all updates, [sites, numbers] in float64."""
+        raise NotImplementedError(f"{type(self).__name__} must choose")
+
+
+RULES: Registry[type[Rule]] = Registry("aggregation rule", "aggregate.rule")

@@ -1,0 +1,96 @@
+"""Adding up a round: every update passes the guard, then joins the running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from vitrail.aggregate.guard import Guard
+from vitrail.aggregate.rule import RULES, Group, Metrics, Rule, SeesAll, Tensors
+from vitrail.config.schema import Aggregate
+from vitrail.release.message import Schema
+from vitrail.release.update import Update
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A finished round: aggregated tensors by field name, figures, who counted and who did not."""
+
+    tensors: Tensors
+    metrics: Metrics
+    accepted: tuple[str, ...]
+    refused: Mapping[str, str]
+
+    @property
+    def model(self) -> Tensors:
+        """The aggregated model tensors, without the `model/` prefix."""
+        return {n.removeprefix("model/"): t for n, t in self.tensors.items() if n.startswith("model/")}
+
+
+@dataclass
+class _Running:
+    rule: Rule
+    sent: Tensor
+    total: Tensor | None = None
+    all: list[Tensor] = field(default_factory=list)
+
+    def add(self, update: Update, weight: float) -> None:
+        if self.rule.needs == "all":
+            self.all.append(self.rule.group.pack(update.tensors))
+            return
+        lifted = self.rule.lift(update, weight, self.sent)
+        self.total = lifted if self.total is None else self.total.add_(lifted)
+
+    def finish(self, weights: list[float]) -> tuple[Tensors, Metrics]:
+        if isinstance(self.rule, SeesAll):
+            order = torch.tensor(weights, dtype=torch.float64)
+            return self.rule.choose(torch.stack(self.all), order, self.sent)
+        if self.total is None:
+            return {}, {}
+        return self.rule.finish(self.total, sum(weights), self.sent)
+
+
+class Aggregator:
+    """Takes updates one at a time in a fixed order, and keeps sums, not lists, where it can."""
+
+    def __init__(self, schema: Schema, sent: Mapping[str, Tensor], options: Aggregate) -> None:
+        self.guard = Guard(schema, sent, options.max_norm)
+        self._groups: list[_Running] = []
+        self._weights: list[float] = []
+        self._accepted: list[str] = []
+        self._refused: dict[str, str] = {}
+        for name in dict.fromkeys(f.rule for f in schema.up):
+            group = Group(tuple(f for f in schema.up if f.rule == name))
+            zeros = {f.name: sent.get(f.name, torch.zeros(f.shape)) for f in group.fields}
+            self._groups.append(_Running(RULES[name](group, options), group.pack(zeros)))
+
+    def offer(self, update: Update, weight: float, expected: tuple[str, int, str]) -> str | None:
+        """Add an update, or record why it was refused and return that sentence."""
+        reason = self.guard.refusal(update, weight, expected)
+        if reason is not None:
+            self._refused[expected[0]] = reason
+            return reason
+        for running in self._groups:
+            running.add(update, weight)
+        self._weights.append(weight)
+        self._accepted.append(update.site)
+        return None
+
+    @property
+    def accepted(self) -> int:
+        """How many updates counted so far."""
+        return len(self._accepted)
+
+    def finish(self) -> Sums:
+        """The aggregated tensors; with no accepted update there are none."""
+        tensors: Tensors = {}
+        metrics: Metrics = {}
+        if sum(self._weights) > 0:
+            for running in self._groups:
+                found, figures = running.finish(self._weights)
+                tensors |= found
+                metrics |= figures
+        return Sums(tensors, metrics, tuple(self._accepted), dict(self._refused))

@@ -1,0 +1,6 @@
+"""Configuration: one TOML file describes a run completely."""
+
+from vitrail.config.load import Loaded, dump, load, parse
+from vitrail.config.schema import Config
+
+__all__ = ["Config", "Loaded", "dump", "load", "parse"]

@@ -1,0 +1,134 @@
+"""Reading, overriding and writing configurations, with errors that name file, key and choice."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+
+from vitrail.config.schema import Config
+from vitrail.errors import ConfigError, nearest
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A configuration, the folder its paths are relative to, and the `[sweep]` lists if any."""
+
+    config: Config
+    base: Path
+    source: str = "config"
+    sweep: Mapping[str, Any] = field(default_factory=dict)
+
+
+def load(path: str | Path, overrides: Iterable[str] = ()) -> Loaded:
+    """Read a TOML file, apply `section.key=value` overrides, check everything."""
+    path = Path(path)
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path}", hint="`vitrail init PATH` writes one for your images.")
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
+        raise ConfigError(f"this is not valid TOML ({err})", where=str(path)) from err
+    return parse(raw, path.parent, str(path), overrides)
+
+
+def parse(
+    raw: Mapping[str, Any], base: Path = Path(), source: str = "config", overrides: Iterable[str] = ()
+) -> Loaded:
+    """Check a dictionary as if it had been read from a file."""
+    tree = _copy(raw)
+    for text in overrides:
+        _override(tree, text)
+    sweep = tree.pop("sweep", {})
+    if isinstance(tree.get("bias"), dict):
+        tree["bias"] = [tree["bias"]]
+    if not isinstance(sweep, dict):
+        raise ConfigError("must be a table of lists", where=f"{source}: sweep")
+    try:
+        text = json.dumps(tree, default=str)  # strict typing that still lets lists be tuples
+        return Loaded(Config.model_validate_json(text, strict=True), base.resolve(), source, sweep)
+    except ValidationError as err:
+        raise explain(err, source) from None
+
+
+def dump(config: Config) -> str:
+    """The complete configuration as TOML; reading it back gives the same configuration."""
+    return tomli_w.dumps(_without_none(config.model_dump(mode="json")))
+
+
+def _copy(tree: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in tree.items()}
+
+
+def _without_none(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {k: _without_none(v) for k, v in tree.items() if v is not None}
+    return [_without_none(v) for v in tree] if isinstance(tree, list) else tree
+
+
+def _override(tree: dict[str, Any], text: str) -> None:
+    key, mark, value = text.partition("=")
+    steps = key.strip().split(".")
+    if not mark or len(steps) < 2 or not all(steps):
+        raise ConfigError(f"{text!r} is not an override", where="--set", hint="Write section.key=value.")
+    node = tree
+    for step in steps[:-1]:
+        node = node.setdefault(step, {})
+        if not isinstance(node, dict):
+            raise ConfigError(f"{step!r} in {key!r} is a value, not a section", where="--set")
+    node[steps[-1]] = _value(value.strip())
+
+
+def _value(text: str) -> Any:
+    """A TOML value where it is one, else the text itself, so that `--set a.b=iid` needs no quotes."""
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def explain(err: ValidationError, source: str, root: type[BaseModel] = Config, section: str = "") -> ConfigError:
+    """One sentence for the first problem; the others are counted. `section` prefixes the key."""
+    errors = err.errors()
+    first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
+    steps = [section, *(str(step) for step in first["loc"] if not _is_union_tag(step))]
+    key = ".".join(step for step in steps if step)
+    more = f" ({len(errors) - 1} more after this one.)" if len(errors) > 1 else ""
+    where = f"{source}: {key}" if key else source
+    if first["type"] == "extra_forbidden":
+        return ConfigError(
+            "this key is unknown", where=where, hint=nearest(str(first["loc"][-1]), _fields(root, first["loc"][:-1]))
+        )
+    if first["type"] == "missing":
+        return ConfigError("this key is missing", where=where)
+    said = first["msg"].removeprefix("Value error, ")
+    got = f", not {first['input']!r}" if key and first["type"] != "value_error" else ""
+    return ConfigError(f"{said}{got}", where=where, hint=more.strip())
+
+
+def _is_union_tag(step: object) -> bool:
+    return isinstance(step, str) and ("[" in step or step in ("bool", "str", "int", "float", "tuple"))
+
+
+def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> Iterable[str]:
+    """The valid keys of the section at `loc` under `model`."""
+    for step in loc:
+        if not isinstance(step, str) or step not in model.model_fields:
+            continue
+        found = _model_in(model.model_fields[step].annotation)
+        if found is None:
+            return []
+        model = found
+    return model.model_fields
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((m for arg in get_args(annotation) if (m := _model_in(arg))), None)

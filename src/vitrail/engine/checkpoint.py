@@ -1,0 +1,94 @@
+"""Checkpoints: the server after a round, in one file that is whole or not there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from vitrail.engine.plan import Plan
+from vitrail.engine.round import Versions
+from vitrail.errors import RunError
+from vitrail.files import read_tensors, write_tensors
+from vitrail.methods.server import Server
+from vitrail.models.network import Network
+
+KEEP = 3
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What must not change between a run and its resume."""
+
+    config: str
+    data: str
+
+
+class Checkpoints:
+    """`server/checkpoints/` of a run, and the frozen tensors that stand beside it once."""
+
+    def __init__(self, server: Path) -> None:
+        self.folder = server / "checkpoints"
+        self.frozen_file = server / "frozen.safetensors"
+
+    def path(self, round_: int) -> Path:
+        """The file of one round."""
+        return self.folder / f"round-{round_:05d}.safetensors"
+
+    def rounds(self) -> list[int]:
+        """The rounds that have a file, in order."""
+        return sorted(int(p.stem.removeprefix("round-")) for p in self.folder.glob("round-*.safetensors"))
+
+    def save(self, server: Server, versions: Versions, round_: int, identity: Identity) -> None:
+        """Write the server after a round; then drop all but the newest few."""
+        model = {f"model/{n}": t for n, t in server.layout.views(server.values).items()}
+        state = {f"state/{n}": t for n, t in server.state.items()}
+        meta = {
+            "round": round_,
+            "roster": server.roster,
+            "accepted": versions.accepted,
+            "config": identity.config,
+            "data": identity.data,
+        }
+        write_tensors(self.path(round_), {**model, **state}, meta)
+        versions.durable = dict(versions.accepted)
+        for old in self.rounds()[:-KEEP]:
+            self.path(old).unlink(missing_ok=True)
+
+    def save_frozen(self, network: Network, plan: Plan) -> None:
+        """Write what never changes, once, so that a run can be used without its weights file."""
+        moving = {spec.name for spec in plan.layout.specs}
+        still = {n: t for n, t in network.state_dict().items() if n not in moving}
+        write_tensors(self.frozen_file, still, dict(plan.card))
+
+    def newest(self) -> int | None:
+        """The last round that is on disk, or None."""
+        rounds = self.rounds()
+        return rounds[-1] if rounds else None
+
+    def load(self, server: Server, versions: Versions, identity: Identity | None) -> int:
+        """Put the newest checkpoint into the server; returns its round."""
+        newest = self.newest()
+        if newest is None:
+            raise RunError("there is no checkpoint to go on from", where=str(self.folder))
+        tensors, meta = read_tensors(self.path(newest))
+        for name, now in (("config", identity.config), ("data", identity.data)) if identity else ():
+            if meta[name] != now:
+                raise RunError(
+                    f"the {name} of this run changed since it was started",
+                    where=str(self.folder.parent.parent),
+                    hint="Put it back as it was, or start a new run.",
+                )
+        views = server.layout.views(server.values)
+        for name, tensor in views.items():
+            tensor.copy_(tensors[f"model/{name}"])
+        server.state = {n.removeprefix("state/"): t for n, t in tensors.items() if n.startswith("state/")}
+        server.roster = {site: dict(facts) for site, facts in meta["roster"].items()}
+        versions.accepted = {site: int(r) for site, r in meta["accepted"].items()}
+        versions.durable = dict(versions.accepted)
+        return int(meta["round"])
+
+    def frozen(self) -> dict[str, torch.Tensor]:
+        """The tensors that never change."""
+        return read_tensors(self.frozen_file)[0]

@@ -1,0 +1,80 @@
+"""Features of a frozen backbone: computed once per image and view, kept in a memory-mapped file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.lib.format import open_memmap
+
+from vitrail.data.store import cache_folder
+from vitrail.engine.federation import Federation
+from vitrail.engine.plan import Plan
+from vitrail.engine.pool import Pool, chunks_of
+from vitrail.errors import RunError
+from vitrail.files import writing
+from vitrail.models.network import Network
+
+_CHUNK = 32
+_VERSION = 1
+Progress = Callable[[int, int], None]
+
+
+def cached_features(
+    plan: Plan, network: Network, federation: Federation, pool: Pool, progress: Progress | None = None
+) -> Path:
+    """The features of all images as a file [images, views, ...], computed if it is not there yet.
+
+    The file is named by a digest of pixels, frozen weights, normalization and views, so that
+    runs on the same images share it and nothing stale is ever read.
+    """
+    views = plan.config.data.views
+    path = cache_folder() / f"features-{_digest(plan, network, federation)}.npy"
+    if path.exists():
+        return path
+    rows = np.arange(len(federation.images), dtype=np.int64)
+    chunks = chunks_of(rows, _CHUNK)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    target = None
+    try:
+        with writing(path):
+            for number, view in enumerate(views):
+                for at, found in enumerate(pool.prefix(chunks, view)):
+                    if target is None:
+                        shape = (len(rows), len(views), *found.shape[1:])
+                        _check_room(path.parent, 4 * int(np.prod(shape)))
+                        target = open_memmap(temporary, "w+", np.float32, shape)
+                    target[chunks[at], number] = found.numpy()
+                    if progress is not None:
+                        progress(number * len(chunks) + at + 1, len(views) * len(chunks))
+            if target is not None:
+                target.flush()
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def _digest(plan: Plan, network: Network, federation: Federation) -> str:
+    config = plan.config
+    found = hashlib.blake2b(digest_size=16)
+    head = [_VERSION, config.model.backbone, network.cut, network.pools_in_prefix, list(config.data.views)]
+    found.update(repr([*head, config.data.normalize, federation.images.images.shape]).encode())
+    for name, tensor in network.state_dict().items():
+        if network.is_frozen(name):
+            found.update(name.encode() + tensor.contiguous().numpy().tobytes())
+    found.update(np.ascontiguousarray(federation.images.images).reshape(-1).data)
+    return found.hexdigest()
+
+
+def _check_room(folder: Path, needed: int) -> None:
+    stat = os.statvfs(folder)
+    if stat.f_bavail * stat.f_frsize < needed + 2**28:
+        raise RunError(
+            f"the features need {needed / 2**30:.1f} GiB and the disk has no room for them",
+            where=str(folder),
+            hint="Point VITRAIL_CACHE at a larger disk, or set model.cache_features = false.",
+        )

@@ -1,0 +1,71 @@
+"""A federation in simulation: images, who holds which, and what was done to them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vitrail.config.load import Loaded
+from vitrail.data.bias import inject
+from vitrail.data.images import ImageSet
+from vitrail.data.partition import SiteRows, partition
+from vitrail.data.source import load_with_problems
+from vitrail.errors import DataError
+from vitrail.registry import load_plugins
+from vitrail.rng import server
+
+POOLED = "pooled"
+
+
+@dataclass(frozen=True)
+class Federation:
+    """All images of a simulated federation and how they are dealt out."""
+
+    images: ImageSet
+    sites: dict[str, SiteRows]
+    server_test: npt.NDArray[np.int64]
+    regions: npt.NDArray[np.float32] | None
+    skipped: int
+
+    def pooled(self) -> Federation:
+        """All sites as one: what a centralized run trains on."""
+        train = np.concatenate([site.train for site in self.sites.values()])
+        test = np.concatenate([site.test for site in self.sites.values()])
+        one = {POOLED: SiteRows(POOLED, np.sort(train), np.sort(test))}
+        return Federation(self.images, one, self.server_test, self.regions, self.skipped)
+
+    def digest(self) -> str:
+        """A fingerprint of pixels, labels and parts, so that a resume notices other data."""
+        found = hashlib.blake2b(digest_size=16)
+        for array in (self.images.images, self.images.labels, self.server_test):
+            found.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+        for name, rows in self.sites.items():
+            found.update(name.encode())
+            found.update(rows.train.tobytes() + b"/" + rows.test.tobytes())
+        return found.hexdigest()
+
+
+def assemble(loaded: Loaded) -> Federation:
+    """Load the images, deal them out to sites, inject the biases asked for."""
+    config = loaded.config
+    load_plugins(config.run.plugins, loaded.base)
+    key = server(config.run.seed)
+    images, problems = load_with_problems(config.data, loaded.base, key.at("data"))
+    parts = partition(images, config.partition, config.data, key.at("partition"))
+    sites = {site.name: site for site in parts.sites}
+    for site in sites.values():
+        if len(site.train) == 0:
+            raise DataError(
+                f"site {site.name!r} has no training image",
+                where="partition",
+                hint="Use fewer sites, a larger alpha or a smaller test_fraction.",
+            )
+    regions = None
+    if config.bias:
+        rows = {s.name: {"train": s.train, "push": s.train, "test": s.test} for s in parts.sites}
+        injected = inject(images, rows, config.bias, key.at("bias"))
+        images, regions = injected.images, injected.regions
+    return Federation(images, sites, parts.server_test, regions, len(problems))

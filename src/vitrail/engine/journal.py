@@ -1,0 +1,140 @@
+"""The journal of a run: one metrics row per round and site, and a log a person can read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vitrail.engine.federation import Federation
+from vitrail.engine.folder import RunFolder
+from vitrail.engine.plan import FIGURES, Plan
+from vitrail.engine.round import RoundReport
+from vitrail.release.update import Update
+
+SERVER = "*"  # the row of the global model on the server's own test images
+COLUMNS = (
+    *FIGURES,
+    "test_examples",
+    "train_loss",
+    "examples",
+    "steps",
+    "bytes_up",
+    "bytes_down",
+    "seconds",
+    "accepted",
+    "dropped",
+    "refused",
+)
+
+
+class Journal:
+    """Writes what happened. A site's figures of round t travel with its turn t + 1."""
+
+    def __init__(self, folder: RunFolder, plan: Plan) -> None:
+        self.folder = folder
+        self.plan = plan
+        self._at = 0
+        self._latest: dict[str, float | None] = {"accuracy": None, "loss": None}
+        self._has_server_test = False
+
+    def start(self, federation: Federation) -> None:
+        """The first lines of the log."""
+        config = self.plan.config
+        stage = self.plan.stages[0]
+        self.folder.log(
+            f"{config.method.name} on {config.model.backbone}: {len(federation.sites)} sites, "
+            f"{len(federation.images)} images, {len(self.plan.classes)} classes, "
+            f"{stage.schema.bytes_up:,} bytes up and {stage.schema.bytes_down:,} down a site and round"
+        )
+        if federation.skipped:
+            self.folder.log(f"{federation.skipped} files were left out (data.broken)")
+
+    def round(self, report: RoundReport, seconds: float) -> None:
+        """One finished round: a row for every site that took part, one for the server."""
+        self._at = report.round
+        stage = self.plan.stage_at(report.round)
+        rows: list[dict[str, Any]] = []
+        for update in report.updates:
+            rows.extend(self._evaluated(update))
+            rows.append(
+                {
+                    **self._key(report.round, update.site),
+                    "examples": update.counts["examples"],
+                    "steps": update.counts["steps"],
+                    "train_loss": update.metrics.get("train_loss"),
+                    "seconds": update.metrics.get("seconds"),
+                    "bytes_up": stage.schema.bytes_up,
+                    "bytes_down": stage.schema.bytes_down,
+                }
+            )
+        rows.append(
+            {
+                **self._key(report.round, SERVER),
+                "seconds": seconds,
+                "bytes_up": report.bytes_up,
+                "bytes_down": report.bytes_down,
+                "accepted": len(report.accepted),
+                "dropped": len(report.dropped),
+                "refused": len(report.refused),
+            }
+        )
+        self.folder.append(rows)
+        self._note(report.updates)
+        for site, reason in {**report.dropped, **report.refused}.items():
+            verb = "refused" if site in report.refused else "without"
+            self.folder.log(f"round {report.round}: {verb} {site}: {reason}")
+        if report.void:
+            self.folder.log(f"round {report.round}: void, {len(report.accepted)} accepted updates")
+
+    def server(self, round_: int, figures: Mapping[str, float | None]) -> None:
+        """The global model on the server's test images."""
+        self._has_server_test = True
+        found = {name: figures.get(name) for name in FIGURES}
+        self.folder.append(
+            [{**self._key(round_, SERVER), **found, "test_examples": figures["examples"], "at": round_}]
+        )
+        self._latest = {"accuracy": figures["accuracy"], "loss": figures["loss"]}
+        self.folder.log(f"round {round_}: global model accuracy {_text(figures['accuracy'])}")
+
+    def closing(self, report: RoundReport) -> None:
+        """The figures of the final model at every site."""
+        self._at = report.round
+        self.folder.append(row for update in report.updates for row in self._evaluated(update))
+        self._note(report.updates)
+
+    def done(self) -> None:
+        """The last line; `finished` looks for it."""
+        self.folder.log(f"finished after {self.plan.config.run.rounds} rounds")
+        (self.folder.path / "server" / "finished").touch()
+
+    def latest(self) -> tuple[float | None, float | None]:
+        """Accuracy and loss as last seen, for a progress bar."""
+        return self._latest["accuracy"], self._latest["loss"]
+
+    def _key(self, round_: int, site: str) -> dict[str, Any]:
+        return {"at": self._at, "round": round_, "site": site}
+
+    def _evaluated(self, update: Update) -> list[dict[str, Any]]:
+        """A site's figures of the model it received, which is that of the round before."""
+        if "accuracy" not in update.metrics:
+            return []
+        found = {name: update.metrics.get(name) for name in (*FIGURES, "test_examples")}
+        return [{**self._key(update.round - 1, update.site), **found}]
+
+    def _note(self, updates: list[Update]) -> None:
+        """Without test images at the server, the sites' mean stands for the global figure."""
+        if self._has_server_test:
+            return
+        for name in ("accuracy", "loss"):
+            pairs = [
+                (value, update.metrics.get("test_examples") or 0.0)
+                for update in updates
+                if (value := update.metrics.get(name)) is not None
+            ]
+            total = sum(weight for _, weight in pairs)
+            if total:
+                self._latest[name] = sum(value * weight for value, weight in pairs) / total
+
+
+def _text(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4f}"

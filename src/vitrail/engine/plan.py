@@ -1,0 +1,144 @@
+"""The plan of a run: everything that follows from the configuration before an image is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vitrail.aggregate.rule import RULES
+from vitrail.config.load import Loaded
+from vitrail.config.schema import Config
+from vitrail.errors import ConfigError
+from vitrail.local.optimizer import OptimizerSettings
+from vitrail.local.session import Context
+from vitrail.methods import METHODS, Method, Stage, answers
+from vitrail.methods.stage import spread
+from vitrail.models.flat import Layout, Region
+from vitrail.models.network import Network, make_network
+from vitrail.models.parts import inventory
+from vitrail.registry import load_plugins
+from vitrail.release.defense import DEFENSES, Defense
+from vitrail.release.message import Schema, model_fields
+from vitrail.rng import Key, server
+
+FIGURES = ("loss", "accuracy", "balanced_accuracy", "auroc", "sensitivity", "specificity")
+METRICS = (*FIGURES, "test_examples", "train_loss", "seconds")
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """A stage with its rounds numbered and its messages declared. `last` None: to the end."""
+
+    stage: Stage
+    first: int
+    last: int
+    schema: Schema
+    answers: Mapping[str, str]
+    shared: Region
+
+    @property
+    def travels(self) -> tuple[str, ...]:
+        """The model tensors that go down and up."""
+        return tuple(f.name.removeprefix("model/") for f in self.schema.up if f.name.startswith("model/"))
+
+    @property
+    def home(self) -> tuple[str, ...]:
+        """The model tensors that a site keeps for itself."""
+        return tuple(name for name, answer in self.answers.items() if answer == "home")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run before its first round; equal in every process that reads the same configuration."""
+
+    config: Config
+    method: Method
+    optimizer: OptimizerSettings
+    layout: Layout
+    stages: tuple[StagePlan, ...]
+    classes: tuple[str, ...]
+    channels: int
+    card: Mapping[str, str]
+
+    @property
+    def key(self) -> Key:
+        """The server's root of randomness."""
+        return server(self.config.run.seed)
+
+    def stage_at(self, round_: int) -> StagePlan:
+        """The stage a round belongs to; after the last round, the last stage."""
+        return next((s for s in self.stages if s.first <= round_ <= s.last), self.stages[-1])
+
+    def context(self, round_: int, sites: int) -> Context:
+        """The frozen context of one round."""
+        run = self.config.run
+        return Context(
+            round=round_,
+            stage=self.stage_at(round_).stage.name,
+            sites=sites,
+            classes=len(self.classes),
+            epochs=run.local_epochs,
+            batch_size=run.batch_size,
+            optimizer=self.optimizer,
+            options=self.method.options,
+            key=self.key.at("round", round_),
+        )
+
+    def defenses(self) -> tuple[Defense, ...]:
+        """The defenses of the door, in order."""
+        release = self.config.release
+        return tuple(DEFENSES[name](release.options.get(name, {})) for name in release.defenses)
+
+
+def make_plan(loaded: Loaded, classes: tuple[str, ...], channels: int) -> tuple[Plan, Network]:
+    """Resolve names, build the network, answer for every tensor, number the rounds."""
+    config = loaded.config
+    load_plugins(config.run.plugins, loaded.base)
+    method = METHODS[config.method.name](config.method.options, loaded.source)
+    optimizer = method.optimizer.overridden(config.optimizer)
+    method.check(optimizer)
+    for name in config.release.defenses:
+        DEFENSES[name]
+    for name in config.release.options:
+        if name not in config.release.defenses:
+            raise ConfigError(
+                "these are options of a defense that is not in release.defenses",
+                where=f"{loaded.source}: release.{name}",
+                hint=f'Add "{name}" to release.defenses, or take the section out.',
+            )
+    network, card = make_network(
+        config.model, method.head(), channels, len(classes), server(config.run.seed).at("init"), loaded.base
+    )
+    layout = Layout.of(inventory(network))
+    plan = Plan(config, method, optimizer, layout, _stages(config, method, network), classes, channels, card)
+    return plan, network
+
+
+def _stages(config: Config, method: Method, network: Network) -> tuple[StagePlan, ...]:
+    rule = config.aggregate.rule
+    RULES[rule]
+    layout = Layout.of(inventory(network))
+    plans: list[StagePlan] = []
+    at = 1
+    for stage in method.stages(config.run):
+        table = method.table if stage.table is None else stage.table
+        if rule != "mean" and "mean" not in [a for row, a in table.items() if row != "statistic"]:
+            raise ConfigError(
+                f"{config.method.name} has no plain mean that {rule!r} could stand for",
+                where="aggregate.rule",
+                hint='Leave it at "mean", or choose another method.',
+            )
+        found = answers(inventory(network), spread(table, rule=rule, norm=config.model.norm), config.method.name)
+        fields = model_fields(layout, found)
+        shared = layout.region(f.name.removeprefix("model/") for f in fields)
+        schema = Schema(
+            down=fields + method.down_fields(shared),
+            up=fields + method.up_fields(shared),
+            counts=("examples", "steps", *method.counts),
+            metrics=METRICS,
+        )
+        left = config.run.rounds - at + 1
+        rounds = left if stage.rounds is None else min(stage.rounds, left)
+        plans.append(StagePlan(stage, at, at + rounds - 1, schema, found, shared))
+        at += rounds
+    return tuple(plans)

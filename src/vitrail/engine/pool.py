@@ -1,0 +1,78 @@
+"""Where turns are played: in this process. The worker pool offers the same four calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.engine.host import Host
+from vitrail.engine.tasks import Down, Reply, Task
+from vitrail.local.evaluate import CHUNK
+from vitrail.local.inputs import Rows
+
+
+class Pool(Protocol):
+    """Plays turns. Whatever the number of processes, the answers are the same to the bit."""
+
+    def turns(self, tasks: Sequence[Task], down: Down) -> Iterator[Reply]:
+        """The replies, in the order of the tasks."""
+        ...
+
+    def logits(self, values: Tensor, rows: Rows) -> Tensor:
+        """A global model's logits on some rows."""
+        ...
+
+    def prefix(self, chunks: Sequence[Rows], view: str) -> Iterator[Tensor]:
+        """The frozen stages' output for each chunk of rows, in order."""
+        ...
+
+    def use_features(self, path: Path) -> None:
+        """From now on, feed cached features from this file instead of images."""
+        ...
+
+    def close(self) -> None:
+        """End it; nothing is left running."""
+        ...
+
+
+def chunks_of(rows: Rows, size: int = CHUNK) -> list[Rows]:
+    """Rows in pieces of a fixed size, so that the pieces do not depend on who works on them."""
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+class InProcess:
+    """One host, this process, one thread."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+
+    def turns(self, tasks: Sequence[Task], down: Down) -> Iterator[Reply]:
+        """Play one after the other."""
+        for task in tasks:
+            yield self.host.turn(task, down)
+
+    def logits(self, values: Tensor, rows: Rows) -> Tensor:
+        """Chunk by chunk, as the workers do."""
+        found = [self.host.logits(values, rows=chunk) for chunk in chunks_of(rows)]
+        return torch.cat(found)
+
+    def prefix(self, chunks: Sequence[Rows], view: str) -> Iterator[Tensor]:
+        """Chunk by chunk."""
+        for chunk in chunks:
+            yield self.host.prefix(chunk, view)
+
+    def use_features(self, path: Path) -> None:
+        """Map the file."""
+        self.host.inputs = replace(self.host.inputs, features=np.load(path, mmap_mode="r"))
+
+    def close(self) -> None:
+        """Give the caller its threads back."""
+        torch.set_num_threads(self._threads)

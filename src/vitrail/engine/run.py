@@ -1,0 +1,286 @@
+"""A whole run: assemble, plan, play the rounds, write everything down, resume."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitrail.config import Config, Loaded, dump
+from vitrail.data.normalize import Normalize
+from vitrail.data.store import share
+from vitrail.engine.checkpoint import Checkpoints, Identity
+from vitrail.engine.features import cached_features
+from vitrail.engine.federation import Federation, assemble
+from vitrail.engine.folder import RunFolder
+from vitrail.engine.host import Host
+from vitrail.engine.journal import COLUMNS, Journal
+from vitrail.engine.plan import Plan, make_plan
+from vitrail.engine.pool import InProcess, Pool
+from vitrail.engine.round import Versions, close_run, play
+from vitrail.engine.sitefolder import SiteFolder
+from vitrail.engine.transcript import Transcript
+from vitrail.engine.workers import Workers
+from vitrail.errors import ConfigError, RunError
+from vitrail.local.inputs import Inputs
+from vitrail.local.metrics import classification
+from vitrail.methods.server import Server
+from vitrail.models.flat import FlatModel
+from vitrail.models.network import Network
+from vitrail.release.door import Door
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a caller is told after each round (`on_round`)."""
+
+    round: int
+    rounds: int
+    accuracy: float | None
+    loss: float | None
+    sites: int
+    dropped: int
+    refused: int
+    bytes: int
+    seconds: float
+    note: str = ""
+
+
+OnRound = Callable[[Progress], None]
+
+
+def start(loaded: Loaded, out: str | Path, on_round: OnRound | None = None) -> RunFolder:
+    """Start a run in a new folder and play it to its end."""
+    config = absolute(loaded)
+    folder = RunFolder(out)
+    federation = _federation(Loaded(config, loaded.base, loaded.source))
+    plan, network = make_plan(
+        Loaded(config, loaded.base, loaded.source), federation.images.classes, _channels(federation)
+    )
+    folder.create(config)
+    with _held(folder):
+        _Engine(folder, plan, network, federation, on_round).run(fresh=True)
+    return folder
+
+
+def resume(out: str | Path, workers: int | None = None, on_round: OnRound | None = None) -> RunFolder:
+    """Go on after a stop or a crash; the end is the same, to the bit, as without it."""
+    folder = RunFolder(out)
+    loaded = folder.open()
+    with _held(folder):
+        federation = _federation(loaded)
+        plan, network = make_plan(loaded, federation.images.classes, _channels(federation))
+        _Engine(folder, plan, network, federation, on_round, workers).run(fresh=False)
+    return folder
+
+
+@contextmanager
+def _held(folder: RunFolder) -> Iterator[None]:
+    folder.lock()
+    try:
+        yield
+    finally:
+        folder.unlock()
+
+
+def _federation(loaded: Loaded) -> Federation:
+    from vitrail.methods import METHODS  # after plugins, which may add methods
+
+    federation = assemble(loaded)
+    return federation.pooled() if METHODS[loaded.config.method.name].pooled else federation
+
+
+def _channels(federation: Federation) -> int:
+    return int(federation.images.images.shape[3])
+
+
+def absolute(loaded: Loaded) -> Config:
+    """The configuration with every path made absolute, so that the stored file stands alone."""
+    config = loaded.config
+    data, model, run = config.data, config.model, config.run
+    if data.path is not None:
+        data = data.model_copy(update={"path": str((loaded.base / Path(data.path).expanduser()).resolve())})
+    if model.weights not in (None, "imagenet"):
+        weights = str((loaded.base / Path(str(model.weights)).expanduser()).resolve())
+        model = model.model_copy(update={"weights": weights})
+    plugins = tuple(str((loaded.base / p).resolve()) if p.endswith(".py") else p for p in run.plugins)
+    return config.model_copy(
+        update={"data": data, "model": model, "run": run.model_copy(update={"plugins": plugins})}
+    )
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is a GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    elif (name == "cuda" and not torch.cuda.is_available()) or (
+        name == "mps" and not torch.backends.mps.is_available()
+    ):
+        raise ConfigError(f"this machine has no {name} device", where="run.device", hint='Use "auto" or "cpu".')
+    return torch.device(name)
+
+
+@dataclass
+class _Engine:
+    folder: RunFolder
+    plan: Plan
+    network: Network
+    federation: Federation
+    on_round: OnRound | None
+    workers: int | None = None
+    versions: Versions = field(default_factory=Versions)
+
+    def run(self, fresh: bool) -> None:
+        """Enroll or restore, then rounds, then the closing turn; stop cleanly whatever happens."""
+        self.journal = Journal(self.folder, self.plan)
+        self.checkpoints = Checkpoints(self.folder.server)
+        self.server = self._server()
+        self.identity = Identity(
+            hashlib.blake2b(dump(self._unworked()).encode(), digest_size=16).hexdigest(),
+            self.federation.digest(),
+        )
+        begun = self._begin(fresh)
+        pool = self._pool()
+        try:
+            if self.plan.config.model.cache_features and self.network.cut:
+                path = cached_features(self.plan, self.network, self.federation, pool, self._computing)
+                pool.use_features(path)
+            self._rounds(pool, begun)
+        finally:
+            pool.close()
+            self.folder.write_parquet(COLUMNS)
+
+    def _unworked(self) -> Config:
+        """The configuration without what may differ between a run and its resume."""
+        run = self.plan.config.run.model_copy(update={"workers": 1, "device": "auto"})
+        return self.plan.config.model_copy(update={"run": run})
+
+    def _server(self) -> Server:
+        stage = self.plan.stages[0]
+        values = FlatModel(self.network).values.clone()
+        return Server(self.plan.layout, stage.shared, stage.travels, values)
+
+    def _begin(self, fresh: bool) -> int:
+        """The round to go on after: 0 for a new run, else that of the newest checkpoint."""
+        if fresh or self.checkpoints.newest() is None:
+            for site, rows in self.federation.sites.items():
+                labels = self.federation.images.labels[rows.train]
+                facts = self.plan.method.facts(labels, len(self.plan.classes))
+                door = Door(site, SiteFolder(self.folder.path, site).ledger(), (), ())
+                self.server.roster[site] = door.enroll(facts)
+            self.checkpoints.save_frozen(self.network, self.plan)
+            self.checkpoints.save(self.server, self.versions, 0, self.identity)
+            self.folder.cut_back(-1)
+            self.journal.start(self.federation)
+            return 0
+        begun = self.checkpoints.load(self.server, self.versions, self.identity)
+        self.folder.cut_back(begun)
+        self.folder.log(f"resumed after round {begun}")
+        return begun
+
+    def _pool(self) -> Pool:
+        run = self.plan.config.run
+        device = pick_device(run.device)
+        images, count = self.federation.images, self.workers or run.workers
+        if count > 1 and device.type == "cpu":
+            store = share(images.images)
+            rows = [torch.from_numpy(part) for s in self.federation.sites.values() for part in (s.train, s.test)]
+            setup = {
+                "op": "setup",
+                "config": self.plan.config.model_dump(mode="json", exclude_none=True),
+                "base": str(self.folder.path.resolve()),
+                "source": str(self.folder.config_file),
+                "classes": self.plan.classes,
+                "channels": self.plan.channels,
+                "fd": store.fd,
+                "shape": images.images.shape,
+                "device": device.type,
+                "sites": [[s.name, len(s.train), len(s.test)] for s in self.federation.sites.values()],
+                "folder": str(self.folder.path.resolve()),
+            }
+            tensors = {"labels": torch.from_numpy(images.labels), "rows": torch.cat(rows)}
+            lock = self.folder.lock_handle
+            self._store = store
+            return Workers(count, (setup, tensors), (store.fd, *lock))
+        inputs = Inputs(
+            images=images.images,
+            labels=images.labels,
+            normalize=Normalize.of(self.plan.config, self.plan.channels),
+            augment=self.plan.config.data.augment,
+            device=device,
+        )
+        return InProcess(Host(self.plan, self.network, inputs, self.federation.sites, self.folder.path))
+
+    def _computing(self, done: int, total: int) -> None:
+        if self.on_round is not None:
+            note = f"computing features {done}/{total}"
+            self.on_round(Progress(0, self.plan.config.run.rounds, None, None, 0, 0, 0, 0, 0.0, note))
+
+    def _rounds(self, pool: Pool, begun: int) -> None:
+        run = self.plan.config.run
+        transcript = Transcript(self.folder.server) if run.record_updates else None
+        if begun == 0:
+            self._evaluate(pool, 0)
+        for number in range(begun + 1, run.rounds + 1):
+            began = time.perf_counter()
+            stage = self.plan.stage_at(number)
+            self.server.shared, self.server.travels = stage.shared, stage.travels
+            keep = transcript.keeper(number) if transcript else None
+            report = play(self.server, self.plan, pool, self.versions, number, keep)
+            if transcript is not None:
+                transcript.sent(number, self.server)
+            seconds = time.perf_counter() - began
+            if not torch.isfinite(self.server.values).all():
+                raise RunError(
+                    f"the global model is no longer finite after round {number}",
+                    where=str(self.folder.path),
+                    hint="Lower optimizer.lr; the checkpoint before this round is intact.",
+                )
+            self.journal.round(report, seconds)
+            if number % run.evaluate_every == 0:
+                self._evaluate(pool, number)
+            if number % run.checkpoint_every == 0 or number == run.rounds:
+                self.checkpoints.save(self.server, self.versions, number, self.identity)
+            self._tell(report, seconds)
+        self._finish(pool)
+
+    def _finish(self, pool: Pool) -> None:
+        run = self.plan.config.run
+        if run.rounds % run.evaluate_every:
+            self._evaluate(pool, run.rounds)
+        report = close_run(self.server, self.plan, pool, self.versions)
+        self.journal.closing(report)
+        self._tell(report, 0.0)
+        self.journal.done()
+
+    def _evaluate(self, pool: Pool, number: int) -> None:
+        """The global model on the server's own test images, where there are any."""
+        rows = self.federation.server_test
+        if len(rows) and self.plan.stage_at(max(1, number)).travels:
+            logits = pool.logits(self.server.values, rows)
+            found = classification(logits, self.federation.images.labels[rows], len(self.plan.classes))
+            self.journal.server(number, found)
+
+    def _tell(self, report: Any, seconds: float) -> None:
+        if self.on_round is not None:
+            accuracy, loss = self.journal.latest()
+            self.on_round(
+                Progress(
+                    min(report.round, self.plan.config.run.rounds),
+                    self.plan.config.run.rounds,
+                    accuracy,
+                    loss,
+                    len(report.accepted),
+                    len(report.dropped),
+                    len(report.refused),
+                    report.bytes_up + report.bytes_down,
+                    seconds,
+                    "closing" if report.round > self.plan.config.run.rounds else "",
+                )
+            )

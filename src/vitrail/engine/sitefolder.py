@@ -1,0 +1,51 @@
+"""A site's own folder: its states by round and its ledger. Nobody else reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from vitrail.errors import RunError
+from vitrail.files import folder_name, read_tensors, write_tensors
+from vitrail.release.ledger import Ledger
+
+
+class SiteFolder:
+    """`sites/NAME/` of a run."""
+
+    def __init__(self, root: Path, site: str) -> None:
+        self.site = site
+        self.path = root / "sites" / folder_name(site)
+
+    def ledger(self) -> Ledger:
+        """The site's ledger."""
+        return Ledger(self.path / "ledger.jsonl")
+
+    def _state(self, round_: int) -> Path:
+        return self.path / "state" / f"round-{round_:05d}.safetensors"
+
+    def load(self, base: int) -> dict[str, Tensor]:
+        """The state of an accepted round; round 0 is the empty state everybody starts with."""
+        if base == 0:
+            return {}
+        path = self._state(base)
+        if not path.exists():
+            raise RunError(
+                f"the state of round {base} is gone",
+                where=str(path.parent),
+                hint="Restore the folder `sites/` of this run, or start a new run.",
+            )
+        return read_tensors(path)[0]
+
+    def save(self, round_: int, state: dict[str, Tensor]) -> None:
+        """Keep the state this round ended with."""
+        write_tensors(self._state(round_), state, {"site": self.site, "round": round_})
+
+    def prune(self, floor: int) -> None:
+        """Delete states that will never be asked for again."""
+        if floor > 0 and (folder := self.path / "state").is_dir():
+            keep = self._state(floor).name
+            for path in folder.glob("round-*.safetensors"):
+                if path.name < keep:
+                    path.unlink(missing_ok=True)

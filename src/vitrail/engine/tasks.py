@@ -1,0 +1,68 @@
+"""What a server asks of a site in one turn, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from vitrail.release.update import Update
+
+
+@dataclass(frozen=True)
+class Task:
+    """One turn of one site.
+
+    `base` is the site's last accepted round, whose state it builds on (0: none); states older
+    than `floor` will never be asked for again. A closing turn arrives and evaluates only.
+    """
+
+    site: str
+    round: int
+    base: int = 0
+    floor: int = 0
+    evaluate: bool = True
+    closing: bool = False
+
+    def header(self) -> dict[str, Any]:
+        """As JSON for the wire."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Down:
+    """The message of a round: the same for every site, so it crosses to a process once."""
+
+    round: int
+    tensors: Mapping[str, Tensor]
+    digest: str
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of a task. `kept` says whether the site saved a state for this round."""
+
+    update: Update
+    kept: bool = False
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    def header(self) -> dict[str, Any]:
+        """Everything but the tensors, as JSON for the wire."""
+        update = self.update
+        return {
+            "site": update.site,
+            "round": update.round,
+            "stage": update.stage,
+            "counts": dict(update.counts),
+            "metrics": dict(update.metrics),
+            "kept": self.kept,
+        }
+
+    @staticmethod
+    def read(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Reply:
+        """A reply from the wire; the guard checks what it says."""
+        names = ("site", "round", "stage", "counts", "metrics")
+        update = Update(tensors=tensors, **{name: header[name] for name in names})
+        return Reply(update, bool(header["kept"]))

@@ -1,0 +1,111 @@
+"""A worker process: `python -m vitrail.engine.worker FD` plays turns until its channel closes."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.config.load import parse
+from vitrail.data.normalize import Normalize
+from vitrail.data.partition import SiteRows
+from vitrail.data.store import Store
+from vitrail.engine.frames import Closed, receive, send
+from vitrail.engine.host import Host
+from vitrail.engine.plan import make_plan
+from vitrail.engine.tasks import Down, Task
+from vitrail.errors import VitrailError
+from vitrail.local.inputs import Inputs
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Ask Linux to end this process when the engine dies; elsewhere the closed channel does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def make_host(header: dict[str, Any], tensors: dict[str, Tensor]) -> Host:
+    """Build the resident host from the engine's first message."""
+    loaded = parse(header["config"], Path(header["base"]), header["source"])
+    plan, network = make_plan(loaded, tuple(header["classes"]), header["channels"])
+    images = Store.attach(header["fd"], header["shape"], np.uint8)
+    inputs = Inputs(
+        images=images,
+        labels=tensors["labels"].numpy(),
+        normalize=Normalize.of(loaded.config, header["channels"]),
+        augment=loaded.config.data.augment,
+        device=torch.device(header["device"]),
+    )
+    return Host(plan, network, inputs, unpack_rows(header["sites"], tensors["rows"]), Path(header["folder"]))
+
+
+def unpack_rows(index: list[list[Any]], rows: Tensor) -> dict[str, SiteRows]:
+    """Sites from (name, training rows, test rows) counts and all rows in one vector."""
+    flat, at, sites = rows.numpy(), 0, {}
+    for name, train, test in index:
+        sites[name] = SiteRows(name, flat[at : at + train], flat[at + train : at + train + test])
+        at += train + test
+    return sites
+
+
+def answer(host: Host, down: Down | None, header: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+    """What one request comes to: a header and tensors to send back."""
+    if header["op"] == "turn":
+        assert down is not None
+        reply = host.turn(Task(**header["task"]), down)
+        return reply.header(), reply.update.tensors
+    if header["op"] == "logits":
+        return {}, {"out": host.logits(tensors["values"], tensors["rows"].numpy())}
+    return {}, {"out": host.prefix(tensors["rows"].numpy(), header["view"])}
+
+
+def serve(channel: socket.socket) -> None:
+    """Answer requests one by one; an error is sent back as a sentence, not lost."""
+    host: Host | None = None
+    down: Down | None = None
+    while True:
+        header, tensors = receive(channel)
+        try:
+            if header["op"] == "setup":
+                host = make_host(header, tensors)
+            elif header["op"] == "down":
+                down = Down(header["round"], tensors, header["digest"])
+            elif header["op"] == "features":
+                assert host is not None
+                features = np.load(header["path"], mmap_mode="r")
+                host.inputs = replace(host.inputs, features=features)
+            else:
+                assert host is not None
+                found, out = answer(host, down, header, tensors)
+                send(channel, {"ok": found}, out)
+        except VitrailError as err:
+            send(channel, {"error": str(err)})
+        except Exception as err:
+            send(channel, {"error": f"{type(err).__name__}: {err}", "trace": traceback.format_exc()})
+
+
+def main() -> None:
+    """Serve on the inherited socket until it closes."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    with socket.socket(fileno=int(sys.argv[1])) as channel:
+        try:
+            serve(channel)
+        except Closed:
+            return
+
+
+if __name__ == "__main__":
+    main()

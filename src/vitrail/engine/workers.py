@@ -1,0 +1,173 @@
+"""A pool of worker processes that share the images' memory. A dead worker's job is done again."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitrail.engine.frames import Closed, receive, send
+from vitrail.engine.pool import chunks_of
+from vitrail.engine.tasks import Down, Reply, Task
+from vitrail.errors import RunError
+from vitrail.local.inputs import Rows
+
+Message = tuple[dict[str, Any], Mapping[str, Tensor]]
+_DEATHS = 3
+_WINDOW = 4
+
+
+@dataclass
+class _Worker:
+    process: subprocess.Popen[bytes]
+    channel: socket.socket
+    jobs: deque[int] = field(default_factory=deque)
+
+    def end(self) -> None:
+        self.channel.close()
+        try:
+            self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Workers:
+    """N processes, one thread each. Jobs go out in order; answers come back in that order."""
+
+    def __init__(self, count: int, setup: Message, fds: tuple[int, ...]) -> None:
+        self._fds = fds
+        self._setup: list[Message] = [setup]
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        self._down: Message | None = None
+        self._workers = [self._start() for _ in range(count)]
+
+    def _start(self) -> _Worker:
+        ours, theirs = socket.socketpair()
+        paths = os.pathsep.join(p for p in sys.path if p)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vitrail.engine.worker", str(theirs.fileno())],
+            pass_fds=(theirs.fileno(), *self._fds),
+            env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        worker = _Worker(process, ours)
+        for header, tensors in [*self._setup, *([self._down] if self._down else [])]:
+            send(ours, header, tensors)
+        return worker
+
+    def turns(self, tasks: Sequence[Task], down: Down) -> Iterator[Reply]:
+        """Broadcast the message once to each process, then deal out the tasks."""
+        self._broadcast({"op": "down", "round": down.round, "digest": down.digest}, down.tensors)
+        jobs = [({"op": "turn", "task": task.header()}, {}) for task in tasks]
+        for header, tensors in self._run(jobs):
+            yield Reply.read(header, tensors)
+
+    def logits(self, values: Tensor, rows: Rows) -> Tensor:
+        """One chunk a job."""
+        jobs = [
+            ({"op": "logits"}, {"values": values, "rows": torch.from_numpy(chunk)}) for chunk in chunks_of(rows)
+        ]
+        return torch.cat([tensors["out"] for _, tensors in self._run(jobs)])
+
+    def prefix(self, chunks: Sequence[Rows], view: str) -> Iterator[Tensor]:
+        """One chunk a job."""
+        jobs = [({"op": "prefix", "view": view}, {"rows": torch.from_numpy(chunk)}) for chunk in chunks]
+        for _, tensors in self._run(jobs):
+            yield tensors["out"]
+
+    def use_features(self, path: Path) -> None:
+        """Every process maps the file."""
+        message: Message = ({"op": "features", "path": str(path)}, {})
+        self._setup.append(message)
+        for worker in self._workers:
+            send(worker.channel, *message)
+
+    def close(self) -> None:
+        """Close the channels; the processes end by themselves."""
+        for worker in self._workers:
+            worker.end()
+        torch.set_num_threads(self._threads)
+
+    def _broadcast(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        self._down = (header, tensors)
+        for at, worker in enumerate(self._workers):
+            try:
+                send(worker.channel, header, tensors)
+            except Closed:
+                worker.end()
+                self._workers[at] = self._start()
+
+    def _run(self, jobs: Sequence[Message]) -> Iterator[Message]:
+        """Deal out jobs in order, at most a window ahead; yield answers in that same order."""
+        waiting, done, deaths, next_out = deque(range(len(jobs))), {}, dict.fromkeys(range(len(jobs)), 0), 0
+        with selectors.DefaultSelector() as selector:
+            for worker in self._workers:
+                selector.register(worker.channel, selectors.EVENT_READ, worker)
+            while next_out < len(jobs):
+                self._deal(jobs, waiting, next_out, deaths, selector)
+                for key, _ in selector.select():
+                    worker = key.data
+                    try:
+                        header, tensors = receive(worker.channel)
+                    except Closed:
+                        self._bury(worker, waiting, deaths, selector)
+                        continue
+                    if "error" in header:
+                        raise RunError(header["error"], hint=header.get("trace", ""))
+                    done[worker.jobs.popleft()] = (header["ok"], tensors)
+                while next_out in done:
+                    yield done.pop(next_out)
+                    next_out += 1
+
+    def _deal(
+        self,
+        jobs: Sequence[Message],
+        waiting: deque[int],
+        next_out: int,
+        deaths: dict[int, int],
+        selector: selectors.BaseSelector,
+    ) -> None:
+        """One job each; a second one in advance while there is plenty, so that nobody idles."""
+        for depth in (1, 2):
+            for worker in list(self._workers):
+                plenty = depth == 1 or len(waiting) > len(self._workers)
+                inside = bool(waiting) and waiting[0] < next_out + _WINDOW * len(self._workers)
+                if len(worker.jobs) < depth and plenty and inside:
+                    job = waiting.popleft()
+                    worker.jobs.append(job)
+                    try:
+                        send(worker.channel, *jobs[job])
+                    except Closed:
+                        self._bury(worker, waiting, deaths, selector)
+
+    def _bury(
+        self, worker: _Worker, waiting: deque[int], deaths: dict[int, int], selector: selectors.BaseSelector
+    ) -> None:
+        """Start another worker; what the dead one had is dealt out again, first of all."""
+        selector.unregister(worker.channel)
+        worker.end()
+        for job in reversed(worker.jobs):
+            deaths[job] += 1
+            if deaths[job] >= _DEATHS:
+                raise RunError(
+                    f"worker processes died {_DEATHS} times at the same job "
+                    f"(last exit code {worker.process.returncode})",
+                    hint="Most often memory ran out: use fewer workers or a smaller batch_size.",
+                )
+            waiting.appendleft(job)
+        fresh = self._start()
+        self._workers[self._workers.index(worker)] = fresh
+        selector.register(fresh.channel, selectors.EVENT_READ, fresh)

@@ -1,0 +1,104 @@
+"""Files that are either whole or not there: temporary file, fsync, rename."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
+
+from vitrail.errors import RunError
+
+_REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "the folder is read-only",
+    errno.EACCES: "the folder may not be written",
+    errno.EPERM: "the folder may not be written",
+    errno.EFBIG: "the file is larger than this disk or account allows",
+}
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failed write into one sentence that says what is still intact."""
+    try:
+        yield
+    except OSError as err:
+        reason = _REASONS.get(err.errno or 0, err.strerror or str(err))
+        raise RunError(
+            f"cannot write {path.name}: {reason}",
+            where=str(path.parent),
+            hint="What was finished before is intact; free the disk or the folder, then `vitrail resume`.",
+        ) from err
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file atomically and durably."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            with temporary.open("wb") as handle:
+                handle.write(data)
+                handle.flush()
+                os.fsync(handle.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically; NaN is not JSON and is an error here."""
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> None:
+    """Write named tensors and a JSON header as one safetensors file, atomically."""
+    flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_bytes(path, save(flat, {"vitrail": json.dumps(meta, sort_keys=True)}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Read what `write_tensors` wrote. No code is ever loaded from the file."""
+    try:
+        with safe_open(path, "pt") as handle:
+            meta = handle.metadata() or {}
+        return load_file(path), json.loads(meta.get("vitrail", "{}"))
+    except (SafetensorError, OSError, ValueError) as err:
+        raise RunError(f"{path.name} cannot be read ({err})", where=str(path.parent)) from err
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def folder_name(name: str) -> str:
+    """A file name for any name at all: plain names as they are, others as a slug and a digest."""
+    if _PLAIN.fullmatch(name) and not name.endswith("."):
+        return name
+    slug = re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-")[:40] or "site"
+    return f"{slug}-{hashlib.blake2b(name.encode(), digest_size=4).hexdigest()}"

@@ -1,0 +1,29 @@
+"""Evaluation in fixed chunks, so that the same rows give the same bits wherever they are run."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vitrail.local.inputs import Inputs, Rows
+from vitrail.local.metrics import classification
+from vitrail.models.network import Network
+
+CHUNK = 256
+
+
+def logits_of(network: Network, inputs: Inputs, rows: Rows, chunk: int = CHUNK) -> Tensor:
+    """Logits [len(rows), classes] of the network in evaluation mode, on the CPU."""
+    network.eval()
+    found = []
+    with torch.inference_mode():
+        for start in range(0, len(rows), chunk):
+            x = inputs.plain(rows[start : start + chunk])
+            z = network.prefix(x) if inputs.features is None else x
+            found.append(network.rest(z)["logits"].cpu())
+    return torch.cat(found).clone() if found else torch.empty(0, 0)
+
+
+def evaluate(network: Network, inputs: Inputs, rows: Rows, classes: int) -> dict[str, float | None]:
+    """The figures of a network on some rows: loss, accuracy, AUROC and so on."""
+    return classification(logits_of(network, inputs, rows), inputs.labels[rows], classes)

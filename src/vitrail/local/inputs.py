@@ -1,0 +1,103 @@
+"""What a network is fed: normalized images, or the cached output of its frozen stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from vitrail.config.schema import Augment
+from vitrail.data.augment import augment
+from vitrail.data.normalize import Normalize
+
+Rows = npt.NDArray[np.int64]
+_PRELOAD_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """All images of a process, read-only, and how rows of them become tensors.
+
+    With `features` (shape [N, views, ...]) the frozen stages are not run again.
+    """
+
+    images: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.int64]
+    normalize: Normalize
+    augment: Augment = Augment()
+    features: npt.NDArray[np.float32] | None = None
+    device: torch.device = torch.device("cpu")
+
+    def plain(self, rows: Rows) -> Tensor:
+        """Rows as they are, for evaluation: view 0 of the features, or the normalized images."""
+        if self.features is not None:
+            return torch.from_numpy(self.features[rows, 0]).to(self.device)
+        return self.normalize(self.images[rows]).to(self.device)
+
+    def targets(self, rows: Rows) -> Tensor:
+        """The labels of some rows."""
+        return torch.from_numpy(self.labels[rows]).to(self.device)
+
+
+class Feed:
+    """The training images of one site for one phase, ready to be drawn from by position.
+
+    Small sites are converted once and indexed; large ones batch by batch, so that memory
+    does not grow with the site.
+    """
+
+    def __init__(self, inputs: Inputs, rows: Rows, generator: torch.Generator) -> None:
+        self.inputs = inputs
+        self.rows = rows
+        self.generator = generator
+        self.labels = inputs.targets(rows)
+        self.views = 1 if inputs.features is None else inputs.features.shape[1]
+        source = inputs.images if inputs.features is None else inputs.features
+        row_bytes = 4 * int(np.prod(source.shape[1:]))
+        self._all: Tensor | None = None
+        if self.views == 1 and row_bytes * len(rows) <= _PRELOAD_BYTES:
+            self._all = channels_last(inputs.plain(rows))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batch(self, at: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and labels at some positions, with the random views asked for."""
+        if self._all is not None:
+            x = channels_first(self._all[at])
+        elif self.views > 1 and self.inputs.features is not None:
+            view = torch.randint(self.views, (len(at),), generator=self.generator)
+            x = torch.from_numpy(self.inputs.features[self.rows[at.numpy()], view.numpy()])
+            x = x.to(self.inputs.device)
+        else:
+            x = self.inputs.plain(self.rows[at.numpy()])
+        if self.inputs.augment.active and self.inputs.features is None:
+            x = augment(x, self.inputs.augment, self.generator)
+        return x, self.labels[at]
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Maps as [N, H, W, C] in memory order, so that picking rows keeps their layout."""
+    return x.permute(0, 2, 3, 1).contiguous() if x.dim() == 4 else x
+
+
+def channels_first(x: Tensor) -> Tensor:
+    """Back to [N, C, H, W] without moving a byte."""
+    return x.permute(0, 3, 1, 2) if x.dim() == 4 else x
+
+
+def epoch(count: int, batch_size: int, generator: torch.Generator) -> list[Tensor]:
+    """Positions of one shuffled epoch in batches; a last batch of one joins the one before it.
+
+    BatchNorm has no variance over a single image, so one image never stands alone unless it
+    is all there is.
+    """
+    order = torch.randperm(count, generator=generator)
+    batches = list(order.split(batch_size)) if count else []
+    if len(batches) > 1 and len(batches[-1]) == 1:
+        tail = batches.pop()
+        batches[-1] = torch.cat([batches[-1], tail])
+    return batches

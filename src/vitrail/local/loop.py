@@ -1,0 +1,56 @@
+"""THE local training loop. Every method trains through it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from vitrail.local.optimizer import OptimizerSettings, steppers
+from vitrail.local.session import Result
+from vitrail.local.terms import Batch, Terms
+from vitrail.models.flat import FlatModel
+from vitrail.models.parts import Part
+
+
+def train(
+    model: FlatModel,
+    batches: Iterable[Batch],
+    terms: Terms,
+    settings: OptimizerSettings,
+    parts: tuple[Part, ...] | None = None,
+) -> Result:
+    """One step per batch: gradient of what saw data, pulls, clipping, then each part's step."""
+    network = model.network
+
+    def objective(batch: Batch) -> Tensor:
+        outputs = network.rest(batch[0])
+        loss = torch.stack(list(network.head.loss(outputs, batch[1]).values())).sum()
+        for term in terms.loss:
+            loss = loss + term(outputs, batch)
+        return loss
+
+    steps = images = 0
+    total = torch.zeros((), dtype=torch.float64, device=model.values.device)
+    with model.training(parts):
+        moving = steppers(model, parts, settings)
+        for batch in batches:
+            model.grads.zero_()
+            loss = terms.gradient(model, batch, objective)
+            for pull in terms.pull:
+                pull(model)
+            if terms.clip is not None:
+                _clip(model.grads, terms.clip)
+            for stepper in moving:
+                stepper.step()
+            steps += 1
+            images += len(batch[1])
+            total += loss * len(batch[1])
+    return Result(steps, images, float(total) / images if images else float("nan"))
+
+
+def _clip(grads: Tensor, limit: float) -> None:
+    norm = torch.linalg.vector_norm(grads)
+    if norm > limit:
+        grads.mul_(limit / norm)

@@ -1,0 +1,69 @@
+"""One site during one turn: its images, its model, its state, and what it received."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitrail.data.partition import SiteRows
+from vitrail.local.inputs import Inputs
+from vitrail.local.optimizer import OptimizerSettings
+from vitrail.local.terms import Terms
+from vitrail.models.flat import FlatModel, Region
+from vitrail.rng import Key
+
+State = dict[str, Tensor]
+Metrics = dict[str, float]
+
+
+@dataclass
+class Result:
+    """What local training did: real steps, images seen and the mean loss."""
+
+    steps: int = 0
+    images: int = 0
+    loss: float = float("nan")
+
+    def joined(self, other: Result) -> Result:
+        """Both phases together; the loss is that of the later one."""
+        return Result(self.steps + other.steps, self.images + other.images, other.loss)
+
+
+@dataclass
+class Site:
+    """What a method's code at a site may touch. `key` is the site's own secret for this turn."""
+
+    name: str
+    rows: SiteRows
+    inputs: Inputs
+    model: FlatModel
+    state: State
+    key: Key
+    shared: Region  # trainable numbers that travel
+    received: Tensor = field(default_factory=lambda: torch.empty(0))  # flat values before training
+    terms: Terms = Terms()
+    result: Result = field(default_factory=Result)
+    counts: dict[str, float] = field(default_factory=dict)  # declared by the method
+
+    @property
+    def drift(self) -> Tensor:
+        """How far the shared trainable numbers moved from what was received."""
+        return self.shared.of(self.model.values) - self.shared.of(self.received)
+
+
+@dataclass(frozen=True)
+class Context:
+    """One round as everybody sees it: frozen, no globals. `options` are the method's own."""
+
+    round: int
+    stage: str
+    sites: int
+    classes: int
+    epochs: int
+    batch_size: int
+    optimizer: OptimizerSettings
+    options: Any
+    key: Key  # the server's root at this round

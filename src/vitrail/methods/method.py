@@ -1,0 +1,108 @@
+"""What a method is: a table, a few stages, and at most four verbs, FedAvg's being the defaults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+from torch import Tensor
+
+from vitrail.aggregate.sums import Sums
+from vitrail.config import schema
+from vitrail.config.load import explain
+from vitrail.local.optimizer import OptimizerSettings
+from vitrail.local.session import Context, Metrics, Site
+from vitrail.local.terms import Terms
+from vitrail.methods.server import Server
+from vitrail.methods.stage import Stage, Table
+from vitrail.models.flat import Region
+from vitrail.registry import Registry
+from vitrail.release.message import Field
+
+Roster = Mapping[str, Mapping[str, float]]
+
+
+class Options(schema.Table):
+    """The method's own keys in `[method]`; a subclass adds fields."""
+
+
+class Method:
+    """One way to train a federation. A subclass fills the table and overrides what differs."""
+
+    summary: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+    Options: ClassVar[type[Options]] = Options
+    table: ClassVar[Table] = {"backbone": "mean", "neck": "mean", "prototypes": "mean", "head": "mean"}
+    model: ClassVar[str] = "linear"
+    optimizer: ClassVar[OptimizerSettings] = OptimizerSettings()
+    weighting: ClassVar[Literal["examples", "uniform"]] = "examples"
+    counts: ClassVar[tuple[str, ...]] = ()
+    pooled: ClassVar[bool] = False
+
+    def __init__(self, options: Mapping[str, Any], source: str = "config") -> None:
+        try:
+            self.options: Any = self.Options.model_validate_json(json.dumps(dict(options)), strict=True)
+        except ValidationError as err:
+            raise explain(err, source, self.Options, "method") from None
+
+    def check(self, rates: OptimizerSettings) -> None:
+        """Refuse optimizer settings under which the method would be wrong."""
+        del rates
+
+    def head(self) -> str:
+        """The model it trains; methods that leave the choice open have an option for it."""
+        return str(getattr(self.options, "model", self.model))
+
+    def stages(self, run: schema.Run) -> tuple[Stage, ...]:
+        """The stages in order; by default one that lasts the whole run."""
+        del run
+        return (Stage(),)
+
+    def down_fields(self, shared: Region) -> tuple[Field, ...]:
+        """What goes down beside the model. `shared` are the trainable numbers that travel."""
+        del shared
+        return ()
+
+    def up_fields(self, shared: Region) -> tuple[Field, ...]:
+        """What goes up beside the model."""
+        del shared
+        return ()
+
+    def facts(self, labels: npt.NDArray[np.int64], classes: int) -> dict[str, float]:
+        """What a site tells about its training labels once, before the first round."""
+        del classes
+        return {"examples": float(len(labels))}
+
+    def weights(self, roster: Roster, sites: Sequence[str]) -> dict[str, float]:
+        """How much each site of the round counts; only ratios matter."""
+        if self.weighting == "uniform":
+            return dict.fromkeys(sites, 1.0)
+        return {site: roster[site]["examples"] for site in sites}
+
+    def begin(self, site: Site, down: Mapping[str, Tensor], ctx: Context) -> Terms:
+        """At the site, before training: what to add to plain training."""
+        del site, down, ctx
+        return Terms()
+
+    def end(self, site: Site, ctx: Context) -> dict[str, Tensor]:
+        """At the site, after training: update its state; return the fields beside the model."""
+        del site, ctx
+        return {}
+
+    def open(self, server: Server, ctx: Context) -> dict[str, Tensor]:
+        """At the server, before a round: what goes down."""
+        del ctx
+        return server.down()
+
+    def close(self, server: Server, sums: Sums, ctx: Context) -> Metrics:
+        """At the server, after a round with at least one accepted update: what becomes of it."""
+        del ctx
+        server.write(sums.model)
+        return {}
+
+
+METHODS: Registry[type[Method]] = Registry("method", "method.name")

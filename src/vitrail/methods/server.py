@@ -1,0 +1,41 @@
+"""The server's side of a run: the global model, the method's state, and who takes part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from vitrail.local.session import State
+from vitrail.models.flat import Layout, Region
+
+
+@dataclass
+class Server:
+    """What a method's code at the server may touch.
+
+    `values` is the global model as one flat vector (evaluated and saved); `sent` is what the
+    sites received this round, which some methods choose to be different.
+    """
+
+    layout: Layout
+    shared: Region
+    travels: tuple[str, ...]  # tensors that go down and up
+    values: Tensor
+    state: State = field(default_factory=dict)
+    sent: Tensor = field(default_factory=lambda: torch.empty(0))
+    roster: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def down(self, values: Tensor | None = None) -> dict[str, Tensor]:
+        """The model message; `values` replaces the global model for methods that send another."""
+        flat = self.values if values is None else values
+        self.sent = flat.clone()
+        views = self.layout.views(self.sent)
+        return {f"model/{name}": views[name] for name in self.travels}
+
+    def write(self, tensors: dict[str, Tensor]) -> None:
+        """Overwrite tensors of the global model by name."""
+        views = self.layout.views(self.values)
+        for name, tensor in tensors.items():
+            views[name].copy_(tensor)

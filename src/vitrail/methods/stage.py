@@ -1,0 +1,68 @@
+"""Stages and tables: a method is data that says who trains what, when, and what travels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from vitrail.errors import ConfigError, nearest
+from vitrail.local.phases import Fit, Phase
+from vitrail.models.parts import KINDS, PARTS, TensorSpec
+
+Table = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Some rounds that are played alike.
+
+    `rounds` None means all that are left of `run.rounds`; `arrive` phases work on what was
+    just received, `train` phases before sending; `table` None is the method's own.
+    """
+
+    name: str = "train"
+    rounds: int | None = None
+    sites: Literal["sample", "all"] = "sample"
+    arrive: tuple[Phase, ...] = ()
+    train: tuple[Phase, ...] = (Fit(),)
+    table: Table | None = None
+
+
+def answers(specs: Iterable[TensorSpec], table: Table, method: str) -> dict[str, str]:
+    """What a table answers for every tensor: a rule, `home` or `frozen`.
+
+    A row names a part or a kind, and the kind wins. Frozen stages, batch counters and
+    constants never travel, whatever the table says. A tensor without an answer stops the run.
+    """
+    for row in table:
+        if row not in PARTS and row not in KINDS:
+            raise ConfigError(
+                f"the table of {method} has a row {row!r} that is neither a part nor a kind",
+                where="method.name",
+                hint=nearest(row, (*PARTS, *KINDS)),
+            )
+    found: dict[str, str] = {}
+    for spec in specs:
+        if spec.frozen or spec.kind in ("counter", "constant"):
+            found[spec.name] = "frozen"
+            continue
+        answer = table.get(spec.kind, table.get(spec.part))
+        if answer is None:
+            raise ConfigError(
+                f"the table of {method} has no answer for tensor {spec.name!r} "
+                f"(part {spec.part}, kind {spec.kind})",
+                where="method.name",
+                hint="Add a row for that part or kind.",
+            )
+        found[spec.name] = answer
+    return found
+
+
+def spread(table: Table, *, rule: str, norm: str) -> dict[str, str]:
+    """A method's table after the user's choices: `aggregate.rule` stands for its plain means,
+    and `model.norm = "home"` keeps normalization layers at their site."""
+    found = {row: rule if answer == "mean" else answer for row, answer in table.items()}
+    if norm == "home":
+        found |= {"norm": "home", "statistic": "home"}
+    return found

@@ -1,0 +1,26 @@
+"""Models: backbones, heads, and the parts they are made of."""
+
+from vitrail.models import backbones as _backbones  # noqa: F401  (registers them)
+from vitrail.models.backbone import BACKBONES, Backbone
+from vitrail.models.build import build
+from vitrail.models.flat import FlatModel, Layout, Region
+from vitrail.models.head import HEADS, Head
+from vitrail.models.network import Network, make_network
+from vitrail.models.parts import KINDS, PARTS, TensorSpec, inventory
+
+__all__ = [
+    "BACKBONES",
+    "HEADS",
+    "KINDS",
+    "PARTS",
+    "Backbone",
+    "FlatModel",
+    "Head",
+    "Layout",
+    "Network",
+    "Region",
+    "TensorSpec",
+    "build",
+    "inventory",
+    "make_network",
+]

@@ -1,0 +1,89 @@
+"""Named things that plug in: sources, backbones, rules, defenses, attacks, methods.
+
+An implementation registers beside its definition, with a decorator; there is no list to edit.
+A user's own module is named in `run.plugins` and does the same.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from vitrail.errors import ConfigError, nearest
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """A dictionary of implementations that explains itself when a name is unknown."""
+
+    def __init__(self, noun: str, key: str) -> None:
+        self.noun = noun
+        self.key = key
+        self._items: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorator: make `name` mean the decorated class or function."""
+
+        def keep(item: T) -> T:
+            known = self._items.get(name)
+            if known is not None and _origin(known) != _origin(item):
+                raise ConfigError(
+                    f"two {self.noun}s are called {name!r}: {_origin(known)} and {_origin(item)}",
+                    where="run.plugins",
+                    hint="Rename one of them.",
+                )
+            self._items[name] = item
+            return item
+
+        return keep
+
+    def __getitem__(self, name: str) -> T:
+        try:
+            return self._items[name]
+        except KeyError:
+            raise ConfigError(
+                f"there is no {self.noun} called {name!r}", where=self.key, hint=nearest(name, self._items)
+            ) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._items
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._items))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+def _origin(item: object) -> str:
+    return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', item)}"
+
+
+def load_plugins(names: tuple[str, ...], base: Path) -> None:
+    """Import the user's modules: dotted names, or `.py` files relative to the config file."""
+    for name in names:
+        if not name.endswith(".py"):
+            try:
+                importlib.import_module(name)
+            except ImportError as err:
+                raise ConfigError(
+                    f"plugin {name!r} cannot be imported ({err})",
+                    where="run.plugins",
+                    hint="Install it, or name a .py file relative to the config file.",
+                ) from err
+            continue
+        path = (base / name).resolve()
+        if not path.is_file():
+            raise ConfigError(f"plugin file {name!r} does not exist under {base}", where="run.plugins")
+        module_name = f"vitrail_plugin_{path.stem}"
+        spec = importlib.util.spec_from_file_location(module_name, path)
+        if spec is None or spec.loader is None:
+            raise ConfigError(f"plugin file {name!r} is not a Python module", where="run.plugins")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module_name] = module
+        spec.loader.exec_module(module)

@@ -1,0 +1,84 @@
+"""The ledger of a site: one line of JSON for everything that ever left it. It never rolls back."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from vitrail.errors import RunError
+from vitrail.files import writing
+
+_TAIL = 8192
+
+
+class Ledger:
+    """An append-only file. The same answer to the same message is written once."""
+
+    def __init__(self, path: Path, durable: bool = False) -> None:
+        self.path = path
+        self.durable = durable
+        self._ready = False
+
+    def answered(self, round_: int, message: str) -> bool:
+        """Whether this message was answered before; another message for that round is refused."""
+        last = self._last()
+        if last is None or last["round"] < round_:
+            return False
+        for line in self.lines():
+            if line.get("round") == round_ and line.get("kind") == "release":
+                if line["message"] == message:
+                    return True
+                raise RunError(
+                    f"round {round_} was already answered for another message",
+                    where=str(self.path),
+                    hint="A site answers each round once, so that averaging cannot undo its noise.",
+                )
+        return False
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Append one line; a torn last line of a killed process is cut off first."""
+        raw = json.dumps(line, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        with writing(self.path):
+            if not self._ready:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._cut_torn_line()
+                self._ready = True
+            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                os.write(handle, raw)
+                if self.durable:
+                    os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Every whole line."""
+        if not self.path.exists():
+            return []
+        raw = self.path.read_bytes().splitlines(keepends=True)
+        return [json.loads(line) for line in raw if line.endswith(b"\n")]
+
+    def _last(self) -> dict[str, Any] | None:
+        """The last release, read from the end of the file."""
+        if not self.path.exists():
+            return None
+        with self.path.open("rb") as handle:
+            size = handle.seek(0, os.SEEK_END)
+            handle.seek(max(0, size - _TAIL))
+            tail = handle.read().splitlines(keepends=True)
+        for raw in reversed(tail if size <= _TAIL else tail[1:]):
+            if raw.endswith(b"\n"):
+                line: dict[str, Any] = json.loads(raw)
+                if line.get("kind") == "release":
+                    return line
+        return next((x for x in reversed(self.lines()) if x.get("kind") == "release"), None)
+
+    def _cut_torn_line(self) -> None:
+        if not self.path.exists():
+            return
+        raw = self.path.read_bytes()
+        if raw and not raw.endswith(b"\n"):
+            with self.path.open("r+b") as handle:
+                handle.truncate(raw.rfind(b"\n") + 1)

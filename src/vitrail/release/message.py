@@ -1,0 +1,73 @@
+"""Declarations: which named tensors travel in a stage, and nothing else does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vitrail.models.flat import Layout
+
+
+@dataclass(frozen=True)
+class Field:
+    """One tensor of a message. `rule` is how the server adds it up over sites.
+
+    `bound` is the largest norm the guard lets pass; None leaves that to `aggregate.max_norm`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    rule: str = "mean"
+    dtype: torch.dtype = torch.float32
+    bound: float | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Its size on the wire."""
+        return int(torch.Size(self.shape).numel()) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Everything that may travel in one stage: tensors down; tensors, counts and metrics up.
+
+    Counts are positive numbers that the server computes with; metrics it only writes down.
+    """
+
+    down: tuple[Field, ...]
+    up: tuple[Field, ...]
+    counts: tuple[str, ...] = ("examples", "steps")
+    metrics: tuple[str, ...] = ()
+
+    @property
+    def bytes_up(self) -> int:
+        """What one site sends in a round, in bytes of tensors."""
+        return sum(field.bytes for field in self.up)
+
+    @property
+    def bytes_down(self) -> int:
+        """What one site receives in a round, in bytes of tensors."""
+        return sum(field.bytes for field in self.down)
+
+
+def model_fields(layout: Layout, answers: Mapping[str, str]) -> tuple[Field, ...]:
+    """The fields of the tensors that a table lets travel, named `model/TENSOR`."""
+    return tuple(
+        Field(f"model/{spec.name}", spec.shape, answers[spec.name])
+        for spec in layout.specs
+        if answers[spec.name] not in ("home", "frozen")
+    )
+
+
+def digest(header: Mapping[str, object], tensors: Mapping[str, Tensor]) -> str:
+    """A fingerprint of a message, so that the same message can be told from another one."""
+    found = hashlib.blake2b(json.dumps(header, sort_keys=True).encode(), digest_size=16)
+    for name in sorted(tensors):
+        found.update(name.encode())
+        found.update(memoryview(tensors[name].detach().cpu().contiguous().numpy()).cast("B"))
+    return found.hexdigest()

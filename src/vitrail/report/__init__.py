@@ -1,0 +1,1 @@
+"""Figures, tables and comparisons of finished runs."""
