@@ -1,15 +1,15 @@
 """Are the networks here the ones Vitrail trains? Run with Vitrail's own environment.
 
-    python benchmarks/peers/check_same.py
+python benchmarks/peers/check_same.py
 """
 
 from __future__ import annotations
 
 import sys
 
-import models
 import torch
 
+import models
 from vitrail.models import build as build_vitrail
 
 

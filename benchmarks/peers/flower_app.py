@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 
-import models
 import torch
 import torch.nn.functional as F
 import work
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import Tensor, nn
+
+import models
 
 app = ClientApp()
 
@@ -33,11 +34,14 @@ def network(name: str) -> nn.Module:
 def train(message: Message, context: Context) -> Message:
     """One epoch of SGD on the site's images."""
     x, y = data()
-    model = network(str(message.content["config"]["model"]))
+    config = message.content["config"]
+    model = network(str(config["model"]))
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    own = work.rows(int(context.node_config["partition-id"]))
+    site = int(context.node_config["partition-id"])
+    own = work.rows(site)
+    draw = torch.Generator().manual_seed(int(config["server-round"]) * work.SITES + site)
     optimizer = torch.optim.SGD(model.parameters(), lr=work.RATE)
-    for batch in torch.randperm(work.IMAGES).split(work.BATCH):
+    for batch in torch.randperm(work.IMAGES, generator=draw).split(work.BATCH):
         optimizer.zero_grad()
         F.cross_entropy(model(x[own][batch]), y[own][batch]).backward()
         optimizer.step()

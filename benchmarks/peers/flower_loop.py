@@ -1,6 +1,6 @@
 """The same work on Flower's simulation: Ray workers with one CPU and one thread each.
 
-    benchmarks/.peers/flower/bin/python benchmarks/peers/flower_loop.py --model small-cnn --rounds 20
+benchmarks/.peers/flower/bin/python benchmarks/peers/flower_loop.py --model small-cnn --rounds 20
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ import os
 from collections.abc import Iterable
 from importlib.metadata import version
 
-import models
 import work
+
+import models
 
 # read when flwr is imported, and by the workers
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1", OMP_NUM_THREADS="1")
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
 
-import flower_app  # noqa: E402
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord  # noqa: E402
-from flwr.serverapp import Grid, ServerApp  # noqa: E402
-from flwr.serverapp.strategy import FedAvg  # noqa: E402
-from flwr.simulation import run_simulation  # noqa: E402
+import flower_app
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
 
 
 class TimedFedAvg(FedAvg):

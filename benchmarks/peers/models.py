@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 class SmallCNN(nn.Module):
-    """Three times convolution 3x3, ReLU, max pooling; then the mean over pixels and a linear layer."""
+    """Three times convolution 3x3, ReLU and max pooling; then the mean over pixels, then linear."""
 
     def __init__(self, classes: int, width: int = 32) -> None:
         super().__init__()

@@ -12,7 +12,6 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-import models
 import torch
 import torch.nn.functional as F
 import work
@@ -28,6 +27,8 @@ from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
 from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
+
+import models
 
 
 class Classifier(nn.Module):

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-import models
 import torch
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 import work
 from torch import Tensor
+
+import models
 
 
 class Trainer:

@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import models
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+import models
 
 SITES = 100
 SITES_A_ROUND = 10

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +39,7 @@ def writing(path: Path) -> Iterator[None]:
         raise RunError(
             f"cannot write {path.name}: {reason}",
             where=str(path.parent),
-            hint="What was finished before is intact; free the disk or the folder, then `vitrail resume`.",
+            hint="What was finished before is intact; make room, then `vitrail resume`.",
         ) from err
 
 
@@ -46,7 +47,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Write a file atomically and durably."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
         try:
             with temporary.open("wb") as handle:
                 handle.write(data)

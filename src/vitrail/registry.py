@@ -47,7 +47,9 @@ class Registry(Mapping[str, T], Generic[T]):
             return self._items[name]
         except KeyError:
             raise ConfigError(
-                f"there is no {self.noun} called {name!r}", where=self.key, hint=nearest(name, self._items)
+                f"there is no {self.noun} called {name!r}",
+                where=self.key,
+                hint=nearest(name, self._items),
             ) from None
 
     def __contains__(self, name: object) -> bool:
@@ -79,7 +81,9 @@ def load_plugins(names: tuple[str, ...], base: Path) -> None:
             continue
         path = (base / name).resolve()
         if not path.is_file():
-            raise ConfigError(f"plugin file {name!r} does not exist under {base}", where="run.plugins")
+            raise ConfigError(
+                f"plugin file {name!r} does not exist under {base}", where="run.plugins"
+            )
         module_name = f"vitrail_plugin_{path.stem}"
         spec = importlib.util.spec_from_file_location(module_name, path)
         if spec is None or spec.loader is None:

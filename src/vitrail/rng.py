@@ -46,7 +46,9 @@ class Key:
 
 def server(seed: int) -> Key:
     """The server's root, from `run.seed`."""
-    return Key(hashlib.blake2b(str(seed).encode(), digest_size=32, person=b"vitrail-server").digest())
+    return Key(
+        hashlib.blake2b(str(seed).encode(), digest_size=32, person=b"vitrail-server").digest()
+    )
 
 
 def simulated_site(seed: int, site: str) -> Key:

@@ -27,7 +27,9 @@ class Sums:
     @property
     def model(self) -> Tensors:
         """The aggregated model tensors, without the `model/` prefix."""
-        return {n.removeprefix("model/"): t for n, t in self.tensors.items() if n.startswith("model/")}
+        return {
+            n.removeprefix("model/"): t for n, t in self.tensors.items() if n.startswith("model/")
+        }
 
 
 @dataclass

@@ -30,7 +30,9 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> Loaded:
     """Read a TOML file, apply `section.key=value` overrides, check everything."""
     path = Path(path)
     if not path.is_file():
-        raise ConfigError(f"there is no file {path}", hint="`vitrail init PATH` writes one for your images.")
+        raise ConfigError(
+            f"there is no file {path}", hint="`vitrail init PATH` writes one for your images."
+        )
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
@@ -39,7 +41,10 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> Loaded:
 
 
 def parse(
-    raw: Mapping[str, Any], base: Path = Path(), source: str = "config", overrides: Iterable[str] = ()
+    raw: Mapping[str, Any],
+    base: Path = Path(),
+    source: str = "config",
+    overrides: Iterable[str] = (),
 ) -> Loaded:
     """Check a dictionary as if it had been read from a file."""
     tree = _copy(raw)
@@ -76,7 +81,9 @@ def _override(tree: dict[str, Any], text: str) -> None:
     key, mark, value = text.partition("=")
     steps = key.strip().split(".")
     if not mark or len(steps) < 2 or not all(steps):
-        raise ConfigError(f"{text!r} is not an override", where="--set", hint="Write section.key=value.")
+        raise ConfigError(
+            f"{text!r} is not an override", where="--set", hint="Write section.key=value."
+        )
     node = tree
     for step in steps[:-1]:
         node = node.setdefault(step, {})
@@ -86,14 +93,16 @@ def _override(tree: dict[str, Any], text: str) -> None:
 
 
 def _value(text: str) -> Any:
-    """A TOML value where it is one, else the text itself, so that `--set a.b=iid` needs no quotes."""
+    """A TOML value where it is one, else the text: `--set a.b=iid` needs no quotes."""
     try:
         return tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:
         return text
 
 
-def explain(err: ValidationError, source: str, root: type[BaseModel] = Config, section: str = "") -> ConfigError:
+def explain(
+    err: ValidationError, source: str, root: type[BaseModel] = Config, section: str = ""
+) -> ConfigError:
     """One sentence for the first problem; the others are counted. `section` prefixes the key."""
     errors = err.errors()
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
@@ -103,7 +112,9 @@ def explain(err: ValidationError, source: str, root: type[BaseModel] = Config, s
     where = f"{source}: {key}" if key else source
     if first["type"] == "extra_forbidden":
         return ConfigError(
-            "this key is unknown", where=where, hint=nearest(str(first["loc"][-1]), _fields(root, first["loc"][:-1]))
+            "this key is unknown",
+            where=where,
+            hint=nearest(str(first["loc"][-1]), _fields(root, first["loc"][:-1])),
         )
     if first["type"] == "missing":
         return ConfigError("this key is missing", where=where)
@@ -113,7 +124,9 @@ def explain(err: ValidationError, source: str, root: type[BaseModel] = Config, s
 
 
 def _is_union_tag(step: object) -> bool:
-    return isinstance(step, str) and ("[" in step or step in ("bool", "str", "int", "float", "tuple"))
+    return isinstance(step, str) and (
+        "[" in step or step in ("bool", "str", "int", "float", "tuple")
+    )
 
 
 def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> Iterable[str]:

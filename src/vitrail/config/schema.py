@@ -1,4 +1,7 @@
-"""The whole configuration of a run as frozen, typed tables. One class is one section."""
+"""The whole configuration of a run as frozen, typed tables. One class is one section.
+
+The string under a key is its line in the reference (`python -m vitrail.config.reference`).
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,34 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
+Natural = Annotated[float, Field(ge=0.0)]
 Count = Annotated[int, Field(ge=1)]
+View = Literal["identity", "flip", "rotate90", "rotate180", "rotate270"]
+Corner = Literal["upper-left", "upper-right", "lower-left", "lower-right", "center", "random"]
+Side = Literal["train", "push", "test"]
 
 
 class Table(BaseModel):
     """A section: frozen, and an unknown key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class Augment(Table):
-    """Random views of a training image, drawn by the site; 0 or false turns one off."""
+    """`[data.augment]`: random views of a training image, drawn by the site."""
 
     crop: Annotated[int, Field(ge=0)] = 0
+    """Shift by up to so many pixels, the border reflected."""
     flip: bool = False
+    """Mirror left and right, half of the time."""
     rotate: Annotated[float, Field(ge=0, le=180)] = 0.0
+    """Turn by up to so many degrees."""
     shear: Annotated[float, Field(ge=0, le=45)] = 0.0
+    """Shear by up to so many degrees."""
     cutout: Annotated[int, Field(ge=0)] = 0
+    """Blank a square of so many pixels."""
 
     @property
     def active(self) -> bool:
@@ -33,98 +47,153 @@ class Augment(Table):
 
 
 class Aviary(Table):
-    """The embedded birds: how many images, of how many classes, drawn from which seed."""
+    """`[data.aviary]`: the embedded birds."""
 
     images: Count = 1200
+    """How many images are drawn."""
     classes: Annotated[int, Field(ge=2)] = 6
+    """How many kinds of birds, which differ only in parts."""
     seed: int = 7
+    """The seed of the drawing; the run's seed does not change the birds."""
 
 
 class Dicom(Table):
-    """How DICOM pixels become 8 bits: the file's own window, a fixed one, or percentiles."""
+    """`[data.dicom]`: how DICOM pixels become 8 bits."""
 
     scale: Literal["auto", "window", "percentile", "full"] = "auto"
+    """The file's window, its percentiles, its full range; auto: window, else percentile."""
     center: float | None = None
+    """A window center instead of the file's."""
     width: Positive | None = None
+    """A window width instead of the file's."""
 
 
 class Data(Table):
     """`[data]`: where the images are and what their labels mean."""
 
     source: str = "embedded"
+    """embedded, folder, manifest, parquet, npz, dicom, or the layout of a public data set."""
     path: str | None = None
+    """The folder or file, relative to the configuration file."""
     image_size: Annotated[int, Field(ge=8, le=2048)] | None = None
+    """Pixels of a side after resizing; left out: the common size, else 224."""
     channels: Literal[1, 3] | None = None
+    """1 for gray, 3 for RGB; left out: gray if every image is."""
     resize: Literal["crop", "stretch", "pad"] = "crop"
+    """Cut the longer side, change the aspect ratio, or add a border."""
     normalize: Literal["auto", "half", "imagenet", "efficientnet", "unit"] = "auto"
+    """What the network sees; auto: what the backbone's weights were trained with."""
     image: str = "image"
+    """The column that holds the image or its path."""
     label: str = "label"
+    """The column that holds the label."""
     site: str | None = None
+    """The column that names the site."""
     patient: str | None = None
+    """The column that names the patient; a patient is never on both sides of a split."""
     split: str | None = None
+    """The column that says train or test."""
     box: str | None = None
+    """The column with a box (x0, y0, x1, y1) in pixels of the original."""
     positive: str | None = None
+    """With lists of findings: the finding to tell apart."""
     negatives: str = "rest"
+    """rest: all others; none: images without a finding; or the name of another finding."""
     balance: bool = False
+    """Under-sample the larger classes, in the training part only."""
     uncertain: Literal["negative", "drop"] = "negative"
+    """What CheXpert's uncertain labels become."""
     classes: tuple[str, ...] | None = None
+    """Class names in order; labels outside of it are refused."""
     rename: dict[str, str] = {}
+    """Other names for labels, old = new."""
     limit: Count | None = None
+    """Use at most so many images, drawn in proportion to classes and splits."""
     broken: Literal["stop", "skip"] = "stop"
+    """What an unreadable or missing file does: stop the run, or be left out and counted."""
     max_pixels: Count = 40_000_000
+    """Images with more pixels are refused before they are decoded."""
     cache: Literal["auto", "memory", "disk"] = "auto"
+    """Where decoded images are; auto: memory below a quarter of what is free."""
     augment: Augment = Augment()
-    views: tuple[Literal["identity", "flip", "rotate90", "rotate180", "rotate270"], ...] = ("identity",)
+    """See `[data.augment]`."""
+    views: tuple[View, ...] = ("identity",)
+    """A fixed list of views for cached features, instead of random ones."""
     aviary: Aviary = Aviary()
+    """See `[data.aviary]`."""
     dicom: Dicom = Dicom()
+    """See `[data.dicom]`."""
 
 
 class Partition(Table):
     """`[partition]`: how images are dealt out to sites."""
 
     kind: Literal["iid", "dirichlet", "shards", "column", "quantity"] = "iid"
+    """Shuffled, skewed labels, a few labels each, by a column, or skewed sizes."""
     sites: Count = 4
+    """How many sites (not for column)."""
     alpha: Positive = 0.5
+    """Dirichlet's parameter; smaller is more skewed."""
     shards: Count = 2
+    """Shards a site, for shards."""
     column: str | None = None
+    """The column that names the site, for column."""
     minimum: Count = 2
+    """Every site has at least so many images."""
     test_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
+    """The share each site holds out; left out: 0.2, or nothing if the data has a test split."""
 
 
 class Bias(Table):
-    """`[bias]` (or `[[bias]]`): a shortcut injected into some classes of some sites."""
+    """`[bias]` or `[[bias]]`: a shortcut injected into some classes of some sites."""
 
     kind: Literal["emoji", "text", "patch", "border", "blur", "brightness", "color", "replace"]
+    """What is done to an image; replace: images that carry `device` stand in for it."""
     sites: tuple[str | int, ...] = (0,)
+    """Site names, or numbers in order."""
     classes: tuple[str | int, ...] = (0,)
-    strength: Annotated[float, Field(ge=0, le=1)] = 1.0
-    position: tuple[Share, Share] | Literal[
-        "upper-left", "upper-right", "lower-left", "lower-right", "center", "random"
-    ] = "lower-left"
+    """Class names, or numbers in order."""
+    strength: Share = 1.0
+    """From 0, nothing, to 1, full."""
+    position: tuple[Share, Share] | Corner = "lower-left"
+    """The mark's center as shares of width and height, or a word."""
     size: Annotated[float, Field(gt=0, le=1)] = 0.15
+    """The mark's size as a share of the shorter side."""
     share: Share = 1.0
+    """The share of images touched."""
     color: tuple[int, int, int] = (220, 30, 30)
+    """Red, green and blue of marks."""
     text: str = "L"
+    """What a text mark says."""
     device: str | None = None
-    where: tuple[Literal["train", "push", "test"], ...] = ("train", "push", "test")
+    """For replace: the second finding that the images carry."""
+    where: tuple[Side, ...] = ("train", "push", "test")
+    """In which parts of the site's images."""
 
 
 class Model(Table):
     """`[model]`: the backbone, its weights and what of it is trained."""
 
     backbone: str = "small-cnn"
+    """small-cnn, lenet, resnet8, resnet18, resnet50, densenet121, vgg19, efficientnet-lite0."""
     width: Count | None = None
+    """Channels of the first stage; the others scale with it."""
     weights: str | None = None
+    """imagenet (efficientnet-lite0), or a .safetensors or .pth file; left out: random."""
     frozen: bool | str = False
+    """true: the whole backbone; a stage's name: up to and with that stage."""
     norm: Literal["average", "home", "group"] = "average"
+    """Normalization layers are averaged, stay home, or are GroupNorm instead."""
     cache_features: bool = True
+    """Compute a frozen backbone's features once and keep them on disk."""
 
 
 class Method(BaseModel):
     """`[method]`: the name; every other key is an option that the method itself checks."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
     name: str = "fedavg"
+    """`vitrail methods` lists them."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -133,38 +202,52 @@ class Method(BaseModel):
 
 
 class PartOptimizer(Table):
-    """`[optimizer.parts.NAME]`: other values for one part of the model."""
+    """`[optimizer.parts.NAME]`: other values for one part (backbone, neck, prototypes, head)."""
 
     lr: Positive | None = None
-    weight_decay: Annotated[float, Field(ge=0)] | None = None
+    """Its learning rate."""
+    weight_decay: Natural | None = None
+    """Its weight decay."""
 
 
 class Optimizer(Table):
     """`[optimizer]`: what is left out is the method's own choice."""
 
     name: Literal["sgd", "adam"] | None = None
+    """The optimizer; it starts fresh in each turn."""
     lr: Positive | None = None
+    """The learning rate."""
     momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
-    weight_decay: Annotated[float, Field(ge=0)] | None = None
+    """SGD's momentum."""
+    weight_decay: Natural | None = None
+    """L2 penalty on the weights."""
     parts: dict[str, PartOptimizer] = {}
+    """See `[optimizer.parts.NAME]`."""
 
 
 class Aggregate(Table):
     """`[aggregate]`: what replaces a method's plain mean, and when an update is refused."""
 
     rule: str = "mean"
+    """mean, median, trimmed-mean, krum or norm-clip."""
     weights: Literal["method", "examples", "uniform"] = "method"
+    """How much a site counts: the method's choice, its images, or all the same."""
     trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.1
+    """The share cut at each end, for trimmed-mean."""
     byzantine: Annotated[int, Field(ge=0)] = 1
+    """How many hostile sites krum reckons with."""
     clip: Positive = 10.0
+    """The largest norm of a site's change, for norm-clip."""
     max_norm: Positive = 100.0
+    """The guard refuses a change over max_norm x (1 + norm of the model)."""
 
 
 class Release(BaseModel):
     """`[release]`: the defenses at the door, in order; options in `[release.<name>]`."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
     defenses: tuple[str, ...] = ()
+    """What an update passes before it leaves a site."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -176,20 +259,35 @@ class Run(Table):
     """`[run]`: how long, how many at once, from which seed, and what is kept."""
 
     rounds: Annotated[int, Field(ge=0)] = 10
+    """How many rounds."""
     local_epochs: Count = 1
+    """Epochs a site trains in a round."""
     batch_size: Count = 32
+    """Images in a step."""
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The share of sites in a round, drawn from the seed."""
     seed: Annotated[int, Field(ge=0)] = 1
+    """The root of every draw; same seed, same result, to the bit."""
     workers: Count = 1
+    """Worker processes, one thread each; the result does not depend on it."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """auto: a CUDA device where there is one."""
     evaluate_every: Count = 1
+    """Evaluate each k rounds, and at the end."""
     checkpoint_every: Count = 1
+    """Write a checkpoint each k rounds, and at the end."""
     record_updates: bool = False
+    """Keep exactly what was sent and received, in server/transcript."""
     plugins: tuple[str, ...] = ()
+    """Your own modules: dotted names, or .py files relative to this file."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The chance that a chosen site does not answer, drawn from the seed."""
     deadline: Positive | None = None
+    """Drop sites slower than so many times the median site (simulated)."""
     slowness: Annotated[float, Field(ge=0, le=3)] = 0.5
+    """The spread of the sites' simulated speeds, for deadline."""
     min_sites: Count = 1
+    """A round with fewer accepted updates is void."""
 
 
 class Config(Table):
@@ -210,9 +308,13 @@ class Config(Table):
         """Combinations that cannot be meant; each message names the keys."""
         data, part, model = self.data, self.partition, self.model
         if part.kind == "column" and not (part.column or data.site):
-            raise ValueError('partition.kind = "column" needs partition.column, the column that names the site')
+            raise ValueError(
+                'partition.kind = "column" needs partition.column, the column that names the site'
+            )
         if data.positive is None and (data.balance or data.negatives != "rest"):
-            raise ValueError("data.balance and data.negatives need data.positive, the finding to tell from the rest")
+            raise ValueError(
+                "data.balance and data.negatives need data.positive, the finding to tell apart"
+            )
         if model.frozen and model.cache_features and data.augment.active:
             raise ValueError(
                 "data.augment draws random views, which cached features cannot follow: "
@@ -220,6 +322,10 @@ class Config(Table):
             )
         if len(data.views) > 1 and data.augment.active:
             raise ValueError("data.views and data.augment are two ways to vary images: keep one")
+        if len(data.views) > 1 and not (model.frozen and model.cache_features):
+            raise ValueError("data.views needs cached features: set model.frozen")
         if self.run.participation < 1 and self.method.name in ("local", "centralized"):
-            raise ValueError(f'run.participation must be 1.0 with method.name = "{self.method.name}"')
+            raise ValueError(
+                f'run.participation must be 1.0 with method.name = "{self.method.name}"'
+            )
         return self

@@ -60,7 +60,7 @@ def background(r: Plane, size: int) -> Plane:
     kind = np.floor(r[:, 0] * 3)
     for number, paint in enumerate((_clouds, _foliage, _panes)):
         rows = np.flatnonzero(kind == number)
-        place[:, rows] = paint(place[:, rows], r[rows])
+        place[:, rows] = paint(np.take(place, rows, axis=1), r[rows])
     return place
 
 

@@ -136,7 +136,7 @@ class Canvas:
         distance = shape * self.pose.scale[window.rows][:, None, None]
         border = (np.float32(line) * self.pose.scale)[window.rows]
         hit = np.flatnonzero(distance < border[:, None, None] + np.float32(0.5))
-        local, at = hit // shape[0].size, window.flat.reshape(-1)[hit]
+        local, at = hit // shape.shape[-1] ** 2, window.flat.reshape(-1)[hit]
         near, border, rows = distance.reshape(-1)[hit], border[local], window.rows[local]
         outer = np.clip(border - near + np.float32(0.5), 0, 1)
         inner = np.clip(np.float32(0.5) - border - near, 0, 1)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from vitrail import files
 from vitrail.config.schema import Data
 from vitrail.data.records import Problem, Record
-from vitrail.data.store import Store, cache_folder
+from vitrail.data.store import Store, cache_folder, cache_path
 
 _VERSION = 1
 _STALE_SECONDS = 24 * 3600
@@ -61,7 +61,7 @@ def _stamp(path: Path) -> bytes:
 
 def find(name: str) -> Decoded | None:
     """What was cached under this digest, as a read-only map; None if absent or damaged."""
-    folder = cache_folder()
+    folder = cache_path()
     try:
         meta = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
         shape = tuple(int(n) for n in meta["shape"])
@@ -105,7 +105,10 @@ def keep(name: str, decoded: Decoded, temporary: Path) -> None:
         "sizes": decoded.sizes.tolist(),
         "problems": [asdict(p) for p in decoded.problems],
     }
-    files.write_json(temporary.with_name(f"{name}.json"), meta)
+    description = temporary.with_suffix(".json.tmp")  # a name of its own for every writer
+    files.write_json(description, meta)
+    with files.writing(temporary):
+        description.replace(temporary.with_name(f"{name}.json"))
 
 
 def _sweep(folder: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from vitrail.config.schema import Data
 from vitrail.data.images import Array
@@ -29,6 +29,15 @@ FORMATS = ("PNG", "JPEG", "MPO", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000"
 
 _GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16B", "I;16L", "I;16N"})
 _EXIF_ORIENTATION = 0x0112
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 
 class UnreadableError(Exception):
@@ -86,8 +95,6 @@ def _translated() -> Iterator[None]:
         raise
     except FileNotFoundError as err:
         raise UnreadableError("there is no such file", "missing") from err
-    except IsADirectoryError as err:
-        raise UnreadableError("is a folder, not a file", "missing") from err
     except UnidentifiedImageError as err:
         raise UnreadableError("is no image in a format that can be read") from err
     except Image.DecompressionBombError as err:
@@ -107,12 +114,25 @@ def check_size(width: int, height: int, data: Data) -> None:
         )
 
 
+def refuse_special(path: Path) -> None:
+    """Refuse pipes and devices, which would keep a reader waiting forever."""
+    if path.exists() and not path.is_file():
+        raise UnreadableError("is not a plain file")
+
+
 def _open(payload: Path | bytes) -> Image.Image:
+    if isinstance(payload, Path):
+        refuse_special(payload)
     if payload == b"":
         raise UnreadableError("holds no bytes", "missing")
     return Image.open(
         io.BytesIO(payload) if isinstance(payload, bytes) else payload, formats=FORMATS
     )
+
+
+def _orientation(image: Image.Image) -> int:
+    """The EXIF orientation as far as the header tells; PNG's own method would decode it all."""
+    return int(Image.Image.getexif(image).get(_EXIF_ORIENTATION, 1))
 
 
 def _is_grey(image: Image.Image) -> bool:
@@ -131,7 +151,7 @@ def _probe(payload: Payload, data: Data) -> Header:
     with _translated(), _open(payload) as image:
         width, height = image.size
         check_size(width, height, data)
-        if image.getexif().get(_EXIF_ORIENTATION, 1) in (5, 6, 7, 8):
+        if _orientation(image) in (5, 6, 7, 8):
             width, height = height, width
         return Header(width, height, _is_grey(image), image.mode)
 
@@ -141,10 +161,12 @@ def _picture(payload: Payload, data: Data, size: int) -> Image.Image:
         return from_array(payload)
     with _translated(), _open(payload) as image:
         check_size(*image.size, data)
+        turn = _TURNS.get(_orientation(image))
         if size:
             image.draft(None, (2 * size, 2 * size))
         image.load()
-        return flatten(ImageOps.exif_transpose(image))
+        flat = flatten(image)
+        return flat if turn is None else flat.transpose(turn)
 
 
 PICTURES = Decoder(_probe, _picture)

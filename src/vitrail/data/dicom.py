@@ -20,7 +20,14 @@ import numpy.typing as npt
 from PIL import Image
 
 from vitrail.config.schema import Data
-from vitrail.data.decode import Decoder, Header, Payload, UnreadableError, check_size
+from vitrail.data.decode import (
+    Decoder,
+    Header,
+    Payload,
+    UnreadableError,
+    check_size,
+    refuse_special,
+)
 from vitrail.data.folder import class_folders
 from vitrail.data.manifest import read_manifest
 from vitrail.data.records import Record, Records
@@ -64,16 +71,17 @@ def is_dicom(path: Path) -> bool:
         return True
     if path.suffix and not path.suffix[1:].isdigit():
         return False
-    try:
-        with path.open("rb") as file:
-            return file.read(132)[128:] == b"DICM"
-    except OSError:
+    if not path.is_file():
         return False
+    with path.open("rb") as file:
+        return file.read(132)[128:] == b"DICM"
 
 
 def _read(payload: Payload, **options: Any) -> Any:
     if isinstance(payload, np.ndarray):
         raise UnreadableError("is an array, not a DICOM file")
+    if isinstance(payload, Path):
+        refuse_special(payload)
     try:
         source = io.BytesIO(payload) if isinstance(payload, bytes) else str(payload)
         return library().dcmread(source, **options)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.generic]
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class ImageSet:
     def take(self, rows: npt.NDArray[np.int64]) -> ImageSet:
         """The images at `rows`, in that order, with all their columns."""
 
-        def pick(column: Array | None) -> Array | None:
+        def pick(column: npt.NDArray[Scalar] | None) -> npt.NDArray[Scalar] | None:
             return None if column is None else column[rows]
 
         return replace(

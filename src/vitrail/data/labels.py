@@ -34,7 +34,8 @@ class Resolved:
 
 def tidy(text: str) -> str:
     """A label as it is compared: one spelling of accents, single blanks, none at the ends."""
-    return " ".join(unicodedata.normalize("NFC", text).split())
+    printable = text.encode(errors="replace").decode()
+    return " ".join(unicodedata.normalize("NFC", printable).split())
 
 
 def resolve(

@@ -17,7 +17,10 @@ def hidden(name: str) -> bool:
 
 
 def walk(folder: Path) -> list[Path]:
-    """All files under a folder, in the order of their paths; each real folder only once."""
+    """All files under a folder, in the order of their paths; each real folder only once.
+
+    A link to a folder above is not followed: it would bring in what belongs to other classes.
+    """
     found: list[Path] = []
     seen: set[str] = set()
     for top, folders, files in os.walk(folder, followlinks=True):
@@ -26,9 +29,14 @@ def walk(folder: Path) -> list[Path]:
             folders.clear()
             continue
         seen.add(real)
-        folders[:] = sorted(name for name in folders if not hidden(name))
+        folders[:] = sorted(n for n in folders if not hidden(n) and not _leads_up(top, n))
         found += [Path(top, name) for name in files if not hidden(name)]
     return sorted(found, key=lambda path: path.relative_to(folder).parts)
+
+
+def _leads_up(top: str, name: str) -> bool:
+    path = Path(top, name)
+    return path.is_symlink() and path.resolve() in Path(top).resolve().parents
 
 
 def pictures(folder: Path, suffixes: Iterable[str] = PICTURE_SUFFIXES) -> list[Path]:
@@ -48,8 +56,11 @@ def loose_files(folder: Path) -> list[Path]:
 
 
 def relative(path: Path, root: Path) -> str:
-    """A path as it is named in messages: relative to the root, with forward slashes."""
-    return path.relative_to(root).as_posix()
+    """A path as it is named in messages: relative to the root, with forward slashes.
+
+    Bytes of a file name that are no UTF-8 become question marks, so that it can be printed.
+    """
+    return path.relative_to(root).as_posix().encode(errors="replace").decode()
 
 
 def find_root(path: Path, *marks: str) -> Path | None:

@@ -131,10 +131,14 @@ def _emoji(bias: Bias, side: int) -> Image.Image:
 @SPRITES.register("text")
 def _text(bias: Bias, side: int) -> Image.Image:
     """Letters of the given color and height, like the side marker of a radiograph."""
-    font = ImageFont.load_default(size=side * _FINE)
-    left, top, right, bottom = (round(x) for x in font.getbbox(bias.text or " "))
-    picture = Image.new("RGBA", (max(1, right - left), max(1, bottom - top)), (*_rgb(bias), 0))
-    ImageDraw.Draw(picture).text((-left, -top), bias.text, font=font, fill=(*_rgb(bias), 255))
+    font, bold = ImageFont.load_default(size=side * _FINE), side * _FINE // 20
+    pen = ImageDraw.Draw(Image.new("L", (1, 1)))
+    box = pen.textbbox((0, 0), bias.text or " ", font=font, stroke_width=bold)
+    left, top, right, bottom = (round(x) for x in box)
+    color = _rgb(bias)
+    picture = Image.new("RGBA", (max(1, right - left), max(1, bottom - top)), (*color, 0))
+    pen = ImageDraw.Draw(picture)
+    pen.text((-left, -top), bias.text, font=font, fill=(*color, 255), stroke_width=bold)
     wide = max(1, round(side * picture.width / picture.height))
     return picture.resize((wide, side), Image.Resampling.BOX)
 
@@ -147,9 +151,9 @@ def _patch(bias: Bias, side: int) -> Image.Image:
 
 @WASHES.register("border")
 def _border(images: Floats, bias: Bias) -> Floats:
-    """A frame of the given color; `size` is its thickness."""
+    """A frame of the given color; `size` is four times its thickness, or nothing else is left."""
     height, width, channels = images.shape[1:]
-    thick = max(1, round(bias.size * min(height, width)))
+    thick = max(1, round(bias.size * min(height, width) / 4))
     framed = np.broadcast_to(_flat_color(bias, channels), images.shape).astype(np.float32)
     inside = (slice(None), slice(thick, height - thick), slice(thick, width - thick))
     framed[inside] = images[inside]

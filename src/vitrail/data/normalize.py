@@ -27,16 +27,15 @@ class Normalize:
     def named(name: str, channels: int) -> Normalize:
         """`half`, `unit`, `efficientnet` or `imagenet`, for 1 or 3 channels."""
         if name == "imagenet":
-            shift, scale = _IMAGENET_MEAN, _IMAGENET_STD
             if channels == 1:
-                shift, scale = (sum(shift) / 3,), (sum(scale) / 3,)
-            return Normalize(name, shift, scale)
+                return Normalize(name, (sum(_IMAGENET_MEAN) / 3,), (sum(_IMAGENET_STD) / 3,))
+            return Normalize(name, _IMAGENET_MEAN, _IMAGENET_STD)
         value = {"half": (127.5, 127.5), "unit": (0.0, 255.0), "efficientnet": (127.0, 128.0)}[name]
         return Normalize(name, (value[0],) * channels, (value[1],) * channels)
 
     @staticmethod
     def of(config: Config, channels: int) -> Normalize:
-        """What a configuration asks for; `auto` is what the backbone's weights were trained with."""
+        """What a configuration asks for; `auto` is what its weights were trained with."""
         name = config.data.normalize
         if name == "auto":
             if config.model.backbone.startswith("efficientnet"):
@@ -50,6 +49,8 @@ class Normalize:
 
         Pixels lie that way already, and convolutions on a CPU are a fifth faster with it.
         """
-        pixels = images if isinstance(images, Tensor) else torch.from_numpy(np.ascontiguousarray(images))
+        pixels = (
+            images if isinstance(images, Tensor) else torch.from_numpy(np.ascontiguousarray(images))
+        )
         x = pixels.to(torch.float32)
         return x.sub_(torch.tensor(self.shift)).div_(torch.tensor(self.scale)).permute(0, 3, 1, 2)

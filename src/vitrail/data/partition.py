@@ -35,6 +35,7 @@ class SiteRows:
     name: str
     train: Ints
     test: Ints
+    push: Ints | None = None  # where prototypes are looked for, if not among `train`
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def partition(images: ImageSet, config: Options, data: Data, key: Key) -> Partit
 
     If the data has a split of its own, its test images are the server's in a synthetic
     partition and stay with their site in a partition by column; `test_fraction` then adds
-    test images only if it is given. Without a split it is 0.2 unless given.
+    test images only if it is given. Without test images in the data it is 0.2 unless given.
     """
     if not len(images):
         raise DataError("there are no images to deal out", where="partition")
@@ -63,7 +64,7 @@ def partition(images: ImageSet, config: Options, data: Data, key: Key) -> Partit
         names, owner = _by_kind(images, units, held, config, key)
     fraction = config.test_fraction
     if fraction is None:
-        fraction = DEFAULT_TEST_FRACTION if images.splits is None else 0.0
+        fraction = 0.0 if held.any() else DEFAULT_TEST_FRACTION
     test = held | _hold_out(images, units, owner, held, fraction, key)
     server = np.flatnonzero(owner < 0)
     sites = tuple(

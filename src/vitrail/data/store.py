@@ -133,9 +133,14 @@ def available_memory() -> int:
     return min(found, default=_UNKNOWN_MEMORY)
 
 
+def cache_path() -> Path:
+    """VITRAIL_CACHE, else `~/.cache/vitrail`, whether it is there or not."""
+    return Path(os.environ.get("VITRAIL_CACHE") or Path.home() / ".cache" / "vitrail")
+
+
 def cache_folder() -> Path:
-    """VITRAIL_CACHE, else `~/.cache/vitrail`; made when it is not there."""
-    folder = Path(os.environ.get("VITRAIL_CACHE") or Path.home() / ".cache" / "vitrail")
+    """The cache folder, made when it is not there."""
+    folder = cache_path()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as err:

@@ -38,7 +38,9 @@ class Checkpoints:
 
     def rounds(self) -> list[int]:
         """The rounds that have a file, in order."""
-        return sorted(int(p.stem.removeprefix("round-")) for p in self.folder.glob("round-*.safetensors"))
+        return sorted(
+            int(p.stem.removeprefix("round-")) for p in self.folder.glob("round-*.safetensors")
+        )
 
     def save(self, server: Server, versions: Versions, round_: int, identity: Identity) -> None:
         """Write the server after a round; then drop all but the newest few."""
@@ -83,7 +85,9 @@ class Checkpoints:
         views = server.layout.views(server.values)
         for name, tensor in views.items():
             tensor.copy_(tensors[f"model/{name}"])
-        server.state = {n.removeprefix("state/"): t for n, t in tensors.items() if n.startswith("state/")}
+        server.state = {
+            n.removeprefix("state/"): t for n, t in tensors.items() if n.startswith("state/")
+        }
         server.roster = {site: dict(facts) for site, facts in meta["roster"].items()}
         versions.accepted = {site: int(r) for site, r in meta["accepted"].items()}
         versions.durable = dict(versions.accepted)

@@ -24,7 +24,11 @@ Progress = Callable[[int, int], None]
 
 
 def cached_features(
-    plan: Plan, network: Network, federation: Federation, pool: Pool, progress: Progress | None = None
+    plan: Plan,
+    network: Network,
+    federation: Federation,
+    pool: Pool,
+    progress: Progress | None = None,
 ) -> Path:
     """The features of all images as a file [images, views, ...], computed if it is not there yet.
 
@@ -61,7 +65,13 @@ def cached_features(
 def _digest(plan: Plan, network: Network, federation: Federation) -> str:
     config = plan.config
     found = hashlib.blake2b(digest_size=16)
-    head = [_VERSION, config.model.backbone, network.cut, network.pools_in_prefix, list(config.data.views)]
+    head = [
+        _VERSION,
+        config.model.backbone,
+        network.cut,
+        network.pools_in_prefix,
+        list(config.data.views),
+    ]
     found.update(repr([*head, config.data.normalize, federation.images.images.shape]).encode())
     for name, tensor in network.state_dict().items():
         if network.is_frozen(name):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from vitrail.config.load import Loaded
-from vitrail.data.bias import inject
+from vitrail.data.bias import Side, inject
 from vitrail.data.images import ImageSet
 from vitrail.data.partition import SiteRows, partition
 from vitrail.data.source import load_with_problems
@@ -36,6 +37,23 @@ class Federation:
         test = np.concatenate([site.test for site in self.sites.values()])
         one = {POOLED: SiteRows(POOLED, np.sort(train), np.sort(test))}
         return Federation(self.images, one, self.server_test, self.regions, self.skipped)
+
+    def counts(self) -> dict[str, object]:
+        """How many images of each class each site has: what the partition picture shows."""
+        labels, classes = self.images.labels, self.images.classes
+        return {
+            "classes": list(classes),
+            "sites": list(self.sites),
+            "train": [
+                np.bincount(labels[s.train], minlength=len(classes)).tolist()
+                for s in self.sites.values()
+            ],
+            "test": [
+                np.bincount(labels[s.test], minlength=len(classes)).tolist()
+                for s in self.sites.values()
+            ],
+            "server_test": len(self.server_test),
+        }
 
     def digest(self) -> str:
         """A fingerprint of pixels, labels and parts, so that a resume notices other data."""
@@ -65,7 +83,16 @@ def assemble(loaded: Loaded) -> Federation:
             )
     regions = None
     if config.bias:
-        rows = {s.name: {"train": s.train, "push": s.train, "test": s.test} for s in parts.sites}
+        rows: dict[str, dict[Side, npt.NDArray[np.int64]]] = {
+            s.name: {"train": s.train, "push": s.train, "test": s.test} for s in parts.sites
+        }
         injected = inject(images, rows, config.bias, key.at("bias"))
         images, regions = injected.images, injected.regions
+        sites = {name: _biased(name, sides) for name, sides in injected.rows.items()}
     return Federation(images, sites, parts.server_test, regions, len(problems))
+
+
+def _biased(name: str, sides: Mapping[Side, npt.NDArray[np.int64]]) -> SiteRows:
+    """A site's rows after injection; push rows only where they are not the training rows."""
+    push = None if np.array_equal(sides["push"], sides["train"]) else sides["push"]
+    return SiteRows(name, sides["train"], sides["test"], push)

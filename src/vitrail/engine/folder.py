@@ -34,14 +34,18 @@ class RunFolder:
         self.sites = self.path / "sites"
         self._lock: int | None = None
 
-    def create(self, config: Config) -> None:
-        """Make a new folder; one that holds anything is never touched."""
+    def check_free(self) -> None:
+        """Refuse a folder that holds anything."""
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise RunError(
                 "this folder exists and is not empty",
                 where=str(self.path),
                 hint="Choose another --out, or go on with `vitrail resume`.",
             )
+
+    def create(self, config: Config) -> None:
+        """Make a new folder; one that holds anything is never touched."""
+        self.check_free()
         with writing(self.config_file):
             self.server.mkdir(parents=True, exist_ok=True)
             self.sites.mkdir(exist_ok=True)

@@ -18,7 +18,9 @@ class Closed(Exception):
     """The other end is gone."""
 
 
-def send(channel: socket.socket, header: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None) -> None:
+def send(
+    channel: socket.socket, header: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None
+) -> None:
     """Send one message; `Closed` if nobody is there."""
     raw = encode(header, tensors or {})
     try:

@@ -52,7 +52,9 @@ class Host:
             metrics |= phase(site, ctx)
         if task.evaluate:
             metrics |= self._evaluate(site)
-        door = Door(task.site, folder.ledger(), self.plan.defenses(), self.plan.config.release.defenses)
+        door = Door(
+            task.site, folder.ledger(), self.plan.defenses(), self.plan.config.release.defenses
+        )
         if task.closing:
             return self._close(site, door, metrics, ctx, down)
         extra = self._train(site, stage, door, down, ctx, metrics)

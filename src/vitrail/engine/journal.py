@@ -44,7 +44,7 @@ class Journal:
         self.folder.log(
             f"{config.method.name} on {config.model.backbone}: {len(federation.sites)} sites, "
             f"{len(federation.images)} images, {len(self.plan.classes)} classes, "
-            f"{stage.schema.bytes_up:,} bytes up and {stage.schema.bytes_down:,} down a site and round"
+            f"{stage.schema.bytes_up:,} bytes up, {stage.schema.bytes_down:,} down a site and round"
         )
         if federation.skipped:
             self.folder.log(f"{federation.skipped} files were left out (data.broken)")
@@ -91,7 +91,14 @@ class Journal:
         self._has_server_test = True
         found = {name: figures.get(name) for name in FIGURES}
         self.folder.append(
-            [{**self._key(round_, SERVER), **found, "test_examples": figures["examples"], "at": round_}]
+            [
+                {
+                    **self._key(round_, SERVER),
+                    **found,
+                    "test_examples": figures["examples"],
+                    "at": round_,
+                }
+            ]
         )
         self._latest = {"accuracy": figures["accuracy"], "loss": figures["loss"]}
         self.folder.log(f"round {round_}: global model accuracy {_text(figures['accuracy'])}")

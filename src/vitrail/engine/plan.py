@@ -1,4 +1,4 @@
-"""The plan of a run: everything that follows from the configuration before an image is trained on."""
+"""The plan of a run: all that follows from the configuration before the first round."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ class StagePlan:
     @property
     def travels(self) -> tuple[str, ...]:
         """The model tensors that go down and up."""
-        return tuple(f.name.removeprefix("model/") for f in self.schema.up if f.name.startswith("model/"))
+        return tuple(
+            f.name.removeprefix("model/") for f in self.schema.up if f.name.startswith("model/")
+        )
 
     @property
     def home(self) -> tuple[str, ...]:
@@ -107,10 +109,17 @@ def make_plan(loaded: Loaded, classes: tuple[str, ...], channels: int) -> tuple[
                 hint=f'Add "{name}" to release.defenses, or take the section out.',
             )
     network, card = make_network(
-        config.model, method.head(), channels, len(classes), server(config.run.seed).at("init"), loaded.base
+        config.model,
+        method.head(),
+        channels,
+        len(classes),
+        server(config.run.seed).at("init"),
+        loaded.base,
     )
     layout = Layout.of(inventory(network))
-    plan = Plan(config, method, optimizer, layout, _stages(config, method, network), classes, channels, card)
+    plan = Plan(
+        config, method, optimizer, layout, _stages(config, method, network), classes, channels, card
+    )
     return plan, network
 
 
@@ -128,7 +137,9 @@ def _stages(config: Config, method: Method, network: Network) -> tuple[StagePlan
                 where="aggregate.rule",
                 hint='Leave it at "mean", or choose another method.',
             )
-        found = answers(inventory(network), spread(table, rule=rule, norm=config.model.norm), config.method.name)
+        found = answers(
+            inventory(network), spread(table, rule=rule, norm=config.model.norm), config.method.name
+        )
         fields = model_fields(layout, found)
         shared = layout.region(f.name.removeprefix("model/") for f in fields)
         schema = Schema(

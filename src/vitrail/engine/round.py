@@ -44,7 +44,9 @@ class RoundReport:
     bytes_down: int = 0
 
 
-def play(server: Server, plan: Plan, pool: Pool, versions: Versions, round_: int, keep: Any = None) -> RoundReport:
+def play(
+    server: Server, plan: Plan, pool: Pool, versions: Versions, round_: int, keep: Any = None
+) -> RoundReport:
     """Play one round and leave the server as it is after it.
 
     `keep(update, weight)` sees each accepted update (to record it); only sums stay in memory.

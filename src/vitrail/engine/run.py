@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,23 @@ from vitrail.engine.federation import Federation, assemble
 from vitrail.engine.folder import RunFolder
 from vitrail.engine.host import Host
 from vitrail.engine.journal import COLUMNS, Journal
+from vitrail.engine.loaded import write_card
 from vitrail.engine.plan import Plan, make_plan
 from vitrail.engine.pool import InProcess, Pool
 from vitrail.engine.round import Versions, close_run, play
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.engine.transcript import Transcript
-from vitrail.engine.workers import Workers
+from vitrail.engine.workers import Workers, pack_site
 from vitrail.errors import ConfigError, RunError
+from vitrail.files import write_json
 from vitrail.local.inputs import Inputs
 from vitrail.local.metrics import classification
+from vitrail.methods import METHODS
+from vitrail.methods.method import resolved
 from vitrail.methods.server import Server
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import Network
+from vitrail.registry import load_plugins
 from vitrail.release.door import Door
 
 
@@ -57,22 +62,37 @@ OnRound = Callable[[Progress], None]
 
 def start(loaded: Loaded, out: str | Path, on_round: OnRound | None = None) -> RunFolder:
     """Start a run in a new folder and play it to its end."""
-    config = absolute(loaded)
     folder = RunFolder(out)
-    federation = _federation(Loaded(config, loaded.base, loaded.source))
-    plan, network = make_plan(
-        Loaded(config, loaded.base, loaded.source), federation.images.classes, _channels(federation)
-    )
-    folder.create(config)
+    folder.check_free()
+    loaded = replace(loaded, config=settled(loaded))
+    federation = _federation(loaded)
+    plan, network = make_plan(loaded, federation.images.classes, _channels(federation))
+    folder.create(loaded.config)
     with _held(folder):
         _Engine(folder, plan, network, federation, on_round).run(fresh=True)
     return folder
 
 
-def resume(out: str | Path, workers: int | None = None, on_round: OnRound | None = None) -> RunFolder:
+def settled(loaded: Loaded) -> Config:
+    """The configuration as it is stored with a run: every default filled in, paths absolute."""
+    load_plugins(loaded.config.run.plugins, loaded.base)
+    return absolute(replace(loaded, config=resolved(loaded)))
+
+
+def essence(config: Config) -> Config:
+    """The configuration without what may differ between a run and its resume."""
+    run = config.run.model_copy(update={"workers": 1, "device": "auto"})
+    return config.model_copy(update={"run": run})
+
+
+def resume(
+    out: str | Path, workers: int | None = None, on_round: OnRound | None = None
+) -> RunFolder:
     """Go on after a stop or a crash; the end is the same, to the bit, as without it."""
     folder = RunFolder(out)
     loaded = folder.open()
+    if (folder.server / "finished").exists():
+        return folder
     with _held(folder):
         federation = _federation(loaded)
         plan, network = make_plan(loaded, federation.images.classes, _channels(federation))
@@ -90,8 +110,6 @@ def _held(folder: RunFolder) -> Iterator[None]:
 
 
 def _federation(loaded: Loaded) -> Federation:
-    from vitrail.methods import METHODS  # after plugins, which may add methods
-
     federation = assemble(loaded)
     return federation.pooled() if METHODS[loaded.config.method.name].pooled else federation
 
@@ -105,11 +123,15 @@ def absolute(loaded: Loaded) -> Config:
     config = loaded.config
     data, model, run = config.data, config.model, config.run
     if data.path is not None:
-        data = data.model_copy(update={"path": str((loaded.base / Path(data.path).expanduser()).resolve())})
+        data = data.model_copy(
+            update={"path": str((loaded.base / Path(data.path).expanduser()).resolve())}
+        )
     if model.weights not in (None, "imagenet"):
         weights = str((loaded.base / Path(str(model.weights)).expanduser()).resolve())
         model = model.model_copy(update={"weights": weights})
-    plugins = tuple(str((loaded.base / p).resolve()) if p.endswith(".py") else p for p in run.plugins)
+    plugins = tuple(
+        str((loaded.base / p).resolve()) if p.endswith(".py") else p for p in run.plugins
+    )
     return config.model_copy(
         update={"data": data, "model": model, "run": run.model_copy(update={"plugins": plugins})}
     )
@@ -122,7 +144,9 @@ def pick_device(name: str) -> torch.device:
     elif (name == "cuda" and not torch.cuda.is_available()) or (
         name == "mps" and not torch.backends.mps.is_available()
     ):
-        raise ConfigError(f"this machine has no {name} device", where="run.device", hint='Use "auto" or "cpu".')
+        raise ConfigError(
+            f"this machine has no {name} device", where="run.device", hint='Use "auto" or "cpu".'
+        )
     return torch.device(name)
 
 
@@ -142,24 +166,21 @@ class _Engine:
         self.checkpoints = Checkpoints(self.folder.server)
         self.server = self._server()
         self.identity = Identity(
-            hashlib.blake2b(dump(self._unworked()).encode(), digest_size=16).hexdigest(),
+            hashlib.blake2b(dump(essence(self.plan.config)).encode(), digest_size=16).hexdigest(),
             self.federation.digest(),
         )
         begun = self._begin(fresh)
         pool = self._pool()
         try:
             if self.plan.config.model.cache_features and self.network.cut:
-                path = cached_features(self.plan, self.network, self.federation, pool, self._computing)
+                path = cached_features(
+                    self.plan, self.network, self.federation, pool, self._computing
+                )
                 pool.use_features(path)
             self._rounds(pool, begun)
         finally:
             pool.close()
             self.folder.write_parquet(COLUMNS)
-
-    def _unworked(self) -> Config:
-        """The configuration without what may differ between a run and its resume."""
-        run = self.plan.config.run.model_copy(update={"workers": 1, "device": "auto"})
-        return self.plan.config.model_copy(update={"run": run})
 
     def _server(self) -> Server:
         stage = self.plan.stages[0]
@@ -174,6 +195,10 @@ class _Engine:
                 facts = self.plan.method.facts(labels, len(self.plan.classes))
                 door = Door(site, SiteFolder(self.folder.path, site).ledger(), (), ())
                 self.server.roster[site] = door.enroll(facts)
+            images = self.federation.images
+            size = int(images.images.shape[1])
+            write_card(self.folder, self.plan, tuple(self.federation.sites), size, images.public)
+            write_json(self.folder.path / "partition.json", self.federation.counts())
             self.checkpoints.save_frozen(self.network, self.plan)
             self.checkpoints.save(self.server, self.versions, 0, self.identity)
             self.folder.cut_back(-1)
@@ -190,7 +215,7 @@ class _Engine:
         images, count = self.federation.images, self.workers or run.workers
         if count > 1 and device.type == "cpu":
             store = share(images.images)
-            rows = [torch.from_numpy(part) for s in self.federation.sites.values() for part in (s.train, s.test)]
+            sites = [pack_site(site) for site in self.federation.sites.values()]
             setup = {
                 "op": "setup",
                 "config": self.plan.config.model_dump(mode="json", exclude_none=True),
@@ -201,10 +226,13 @@ class _Engine:
                 "fd": store.fd,
                 "shape": images.images.shape,
                 "device": device.type,
-                "sites": [[s.name, len(s.train), len(s.test)] for s in self.federation.sites.values()],
+                "sites": [index for index, _ in sites],
                 "folder": str(self.folder.path.resolve()),
             }
-            tensors = {"labels": torch.from_numpy(images.labels), "rows": torch.cat(rows)}
+            tensors = {
+                "labels": torch.from_numpy(images.labels),
+                "rows": torch.cat([rows for _, rows in sites]),
+            }
             lock = self.folder.lock_handle
             self._store = store
             return Workers(count, (setup, tensors), (store.fd, *lock))
@@ -215,12 +243,16 @@ class _Engine:
             augment=self.plan.config.data.augment,
             device=device,
         )
-        return InProcess(Host(self.plan, self.network, inputs, self.federation.sites, self.folder.path))
+        return InProcess(
+            Host(self.plan, self.network, inputs, self.federation.sites, self.folder.path)
+        )
 
     def _computing(self, done: int, total: int) -> None:
         if self.on_round is not None:
             note = f"computing features {done}/{total}"
-            self.on_round(Progress(0, self.plan.config.run.rounds, None, None, 0, 0, 0, 0, 0.0, note))
+            self.on_round(
+                Progress(0, self.plan.config.run.rounds, None, None, 0, 0, 0, 0, 0.0, note)
+            )
 
     def _rounds(self, pool: Pool, begun: int) -> None:
         run = self.plan.config.run
@@ -264,7 +296,9 @@ class _Engine:
         rows = self.federation.server_test
         if len(rows) and self.plan.stage_at(max(1, number)).travels:
             logits = pool.logits(self.server.values, rows)
-            found = classification(logits, self.federation.images.labels[rows], len(self.plan.classes))
+            found = classification(
+                logits, self.federation.images.labels[rows], len(self.plan.classes)
+            )
             self.journal.server(number, found)
 
     def _tell(self, report: Any, seconds: float) -> None:

@@ -40,10 +40,14 @@ def draw(examples: Mapping[str, float], run: Run, key: Key, everybody: bool) -> 
     dropped: dict[str, str] = {}
     if run.dropout:
         luck = key.at("dropout").numpy().random(len(chosen))
-        dropped |= {site: "dropped out" for site, u in zip(chosen, luck, strict=True) if u < run.dropout}
+        dropped |= {
+            site: "dropped out" for site, u in zip(chosen, luck, strict=True) if u < run.dropout
+        }
     if run.deadline is not None:
         late = _late(examples, run, key)
-        dropped |= {site: "missed the deadline" for site in chosen if site in late and site not in dropped}
+        dropped |= {
+            site: "missed the deadline" for site in chosen if site in late and site not in dropped
+        }
     return Draw(tuple(site for site in chosen if site not in dropped), dropped)
 
 

@@ -36,4 +36,6 @@ class Transcript:
         """Write down what went to the sites in a round."""
         views = server.layout.views(server.sent)
         tensors = {f"model/{name}": views[name] for name in server.travels}
-        write_tensors(self.folder / f"round-{round_:05d}" / "sent.safetensors", tensors, {"round": round_})
+        write_tensors(
+            self.folder / f"round-{round_:05d}" / "sent.safetensors", tensors, {"round": round_}
+        )

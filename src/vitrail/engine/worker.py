@@ -39,7 +39,7 @@ def make_host(header: dict[str, Any], tensors: dict[str, Tensor]) -> Host:
     """Build the resident host from the engine's first message."""
     loaded = parse(header["config"], Path(header["base"]), header["source"])
     plan, network = make_plan(loaded, tuple(header["classes"]), header["channels"])
-    images = Store.attach(header["fd"], header["shape"], np.uint8)
+    images = Store.attach(header["fd"], header["shape"], np.uint8).view(np.uint8)
     inputs = Inputs(
         images=images,
         labels=tensors["labels"].numpy(),
@@ -47,19 +47,24 @@ def make_host(header: dict[str, Any], tensors: dict[str, Tensor]) -> Host:
         augment=loaded.config.data.augment,
         device=torch.device(header["device"]),
     )
-    return Host(plan, network, inputs, unpack_rows(header["sites"], tensors["rows"]), Path(header["folder"]))
+    return Host(
+        plan, network, inputs, unpack_rows(header["sites"], tensors["rows"]), Path(header["folder"])
+    )
 
 
 def unpack_rows(index: list[list[Any]], rows: Tensor) -> dict[str, SiteRows]:
-    """Sites from (name, training rows, test rows) counts and all rows in one vector."""
+    """What `workers.pack_site` packed: counts of each site and all rows in one vector."""
     flat, at, sites = rows.numpy(), 0, {}
-    for name, train, test in index:
-        sites[name] = SiteRows(name, flat[at : at + train], flat[at + train : at + train + test])
-        at += train + test
+    for name, train, test, push in index:
+        parts = np.split(flat[at : at + train + test + max(0, push)], [train, train + test])
+        sites[name] = SiteRows(name, parts[0], parts[1], parts[2] if push >= 0 else None)
+        at += train + test + max(0, push)
     return sites
 
 
-def answer(host: Host, down: Down | None, header: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+def answer(
+    host: Host, down: Down | None, header: dict[str, Any], tensors: dict[str, Tensor]
+) -> Any:
     """What one request comes to: a header and tensors to send back."""
     if header["op"] == "turn":
         assert down is not None
@@ -92,7 +97,9 @@ def serve(channel: socket.socket) -> None:
         except VitrailError as err:
             send(channel, {"error": str(err)})
         except Exception as err:
-            send(channel, {"error": f"{type(err).__name__}: {err}", "trace": traceback.format_exc()})
+            send(
+                channel, {"error": f"{type(err).__name__}: {err}", "trace": traceback.format_exc()}
+            )
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitrail.data.partition import SiteRows
 from vitrail.engine.frames import Closed, receive, send
 from vitrail.engine.pool import chunks_of
 from vitrail.engine.tasks import Down, Reply, Task
@@ -25,6 +26,14 @@ from vitrail.local.inputs import Rows
 Message = tuple[dict[str, Any], Mapping[str, Tensor]]
 _DEATHS = 3
 _WINDOW = 4
+
+
+def pack_site(site: SiteRows) -> tuple[list[Any], Tensor]:
+    """A site for the wire: its name and counts of rows (-1: none), and the rows themselves."""
+    push = -1 if site.push is None else len(site.push)
+    parts = [site.train, site.test, *([] if site.push is None else [site.push])]
+    rows = torch.cat([torch.from_numpy(part) for part in parts])
+    return [site.name, len(site.train), len(site.test), push], rows
 
 
 @dataclass
@@ -71,20 +80,23 @@ class Workers:
     def turns(self, tasks: Sequence[Task], down: Down) -> Iterator[Reply]:
         """Broadcast the message once to each process, then deal out the tasks."""
         self._broadcast({"op": "down", "round": down.round, "digest": down.digest}, down.tensors)
-        jobs = [({"op": "turn", "task": task.header()}, {}) for task in tasks]
+        jobs: list[Message] = [({"op": "turn", "task": task.header()}, {}) for task in tasks]
         for header, tensors in self._run(jobs):
             yield Reply.read(header, tensors)
 
     def logits(self, values: Tensor, rows: Rows) -> Tensor:
         """One chunk a job."""
         jobs = [
-            ({"op": "logits"}, {"values": values, "rows": torch.from_numpy(chunk)}) for chunk in chunks_of(rows)
+            ({"op": "logits"}, {"values": values, "rows": torch.from_numpy(chunk)})
+            for chunk in chunks_of(rows)
         ]
         return torch.cat([tensors["out"] for _, tensors in self._run(jobs)])
 
     def prefix(self, chunks: Sequence[Rows], view: str) -> Iterator[Tensor]:
         """One chunk a job."""
-        jobs = [({"op": "prefix", "view": view}, {"rows": torch.from_numpy(chunk)}) for chunk in chunks]
+        jobs = [
+            ({"op": "prefix", "view": view}, {"rows": torch.from_numpy(chunk)}) for chunk in chunks
+        ]
         for _, tensors in self._run(jobs):
             yield tensors["out"]
 
@@ -112,7 +124,12 @@ class Workers:
 
     def _run(self, jobs: Sequence[Message]) -> Iterator[Message]:
         """Deal out jobs in order, at most a window ahead; yield answers in that same order."""
-        waiting, done, deaths, next_out = deque(range(len(jobs))), {}, dict.fromkeys(range(len(jobs)), 0), 0
+        waiting, done, deaths, next_out = (
+            deque(range(len(jobs))),
+            {},
+            dict.fromkeys(range(len(jobs)), 0),
+            0,
+        )
         with selectors.DefaultSelector() as selector:
             for worker in self._workers:
                 selector.register(worker.channel, selectors.EVENT_READ, worker)
@@ -154,7 +171,11 @@ class Workers:
                         self._bury(worker, waiting, deaths, selector)
 
     def _bury(
-        self, worker: _Worker, waiting: deque[int], deaths: dict[int, int], selector: selectors.BaseSelector
+        self,
+        worker: _Worker,
+        waiting: deque[int],
+        deaths: dict[int, int],
+        selector: selectors.BaseSelector,
     ) -> None:
         """Start another worker; what the dead one had is dealt out again, first of all."""
         selector.unregister(worker.channel)

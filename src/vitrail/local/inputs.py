@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,9 @@ class Inputs:
     images: npt.NDArray[np.uint8]
     labels: npt.NDArray[np.int64]
     normalize: Normalize
-    augment: Augment = Augment()
+    augment: Augment = field(default_factory=Augment)
     features: npt.NDArray[np.float32] | None = None
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def plain(self, rows: Rows) -> Tensor:
         """Rows as they are, for evaluation: view 0 of the features, or the normalized images."""
@@ -96,7 +96,7 @@ def epoch(count: int, batch_size: int, generator: torch.Generator) -> list[Tenso
     is all there is.
     """
     order = torch.randperm(count, generator=generator)
-    batches = list(order.split(batch_size)) if count else []
+    batches = list(torch.split(order, batch_size)) if count else []
     if len(batches) > 1 and len(batches[-1]) == 1:
         tail = batches.pop()
         batches[-1] = torch.cat([batches[-1], tail])

@@ -29,7 +29,9 @@ class OptimizerSettings:
         unknown = [name for name in user.parts if name not in PARTS]
         if unknown:
             raise ConfigError(
-                "there is no such part", where=f"optimizer.parts.{unknown[0]}", hint=nearest(unknown[0], PARTS)
+                "there is no such part",
+                where=f"optimizer.parts.{unknown[0]}",
+                hint=nearest(unknown[0], PARTS),
             )
         base = replace(
             self,
@@ -69,7 +71,9 @@ class StepperBuilder(Protocol):
 STEPPERS: Registry[StepperBuilder] = Registry("geometry", "model")
 
 
-def steppers(model: FlatModel, parts: tuple[Part, ...] | None, settings: OptimizerSettings) -> list[Stepper]:
+def steppers(
+    model: FlatModel, parts: tuple[Part, ...] | None, settings: OptimizerSettings
+) -> list[Stepper]:
     """Fresh optimizers for the parts that train: one flat leaf per Euclidean part."""
     groups, others = [], []
     for part in PARTS if parts is None else parts:

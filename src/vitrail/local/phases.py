@@ -29,7 +29,7 @@ class Phase(Protocol):
 
 @dataclass(frozen=True)
 class Fit:
-    """Train some parts (None: all that are not frozen) for some epochs (None: `run.local_epochs`)."""
+    """Train some parts (None: all) for some epochs (None: `run.local_epochs`)."""
 
     name: str = "fit"
     parts: tuple[Part, ...] | None = None
@@ -39,7 +39,9 @@ class Fit:
         """Run the local loop on the site's training images."""
         key = site.key.at(self.name)
         with scope(key.at("dropout")):
-            result = train(site.model, self._batches(site, ctx), site.terms, ctx.optimizer, self.parts)
+            result = train(
+                site.model, self._batches(site, ctx), site.terms, ctx.optimizer, self.parts
+            )
         site.result = site.result.joined(result)
         return {"train_loss": result.loss}
 

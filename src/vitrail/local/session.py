@@ -44,7 +44,7 @@ class Site:
     key: Key
     shared: Region  # trainable numbers that travel
     received: Tensor = field(default_factory=lambda: torch.empty(0))  # flat values before training
-    terms: Terms = Terms()
+    terms: Terms = field(default_factory=Terms)
     result: Result = field(default_factory=Result)
     counts: dict[str, float] = field(default_factory=dict)  # declared by the method
 

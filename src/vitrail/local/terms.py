@@ -69,9 +69,15 @@ class Terms:
                 hint="Take one of them out.",
             )
         if self.clip is not None and other.clip is not None:
-            raise ConfigError("two parts of this run both want to clip gradients", where="method, release")
+            raise ConfigError(
+                "two parts of this run both want to clip gradients", where="method, release"
+            )
         gradient = other.gradient if self.gradient is plain else self.gradient
         clip = other.clip if self.clip is None else self.clip
         return replace(
-            self, loss=self.loss + other.loss, pull=self.pull + other.pull, gradient=gradient, clip=clip
+            self,
+            loss=self.loss + other.loss,
+            pull=self.pull + other.pull,
+            gradient=gradient,
+            clip=clip,
         )

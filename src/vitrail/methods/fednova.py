@@ -17,7 +17,13 @@ class FedNova(Method):
 
     summary = "changes normalized by the number of local steps"
     paper = "Wang et al. 2020, arXiv:2007.07481"
-    table = {"backbone": "nova", "neck": "nova", "prototypes": "nova", "head": "nova", "statistic": "mean"}
+    table = {
+        "backbone": "nova",
+        "neck": "nova",
+        "prototypes": "nova",
+        "head": "nova",
+        "statistic": "mean",
+    }
     counts = ("tau",)
 
     def end(self, site: Site, ctx: Context) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitrail.aggregate.sums import Sums
 from vitrail.config import schema
-from vitrail.config.load import explain
+from vitrail.config.load import Loaded, explain
 from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.terms import Terms
@@ -36,7 +36,12 @@ class Method:
     summary: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     Options: ClassVar[type[Options]] = Options
-    table: ClassVar[Table] = {"backbone": "mean", "neck": "mean", "prototypes": "mean", "head": "mean"}
+    table: ClassVar[Table] = {
+        "backbone": "mean",
+        "neck": "mean",
+        "prototypes": "mean",
+        "head": "mean",
+    }
     model: ClassVar[str] = "linear"
     optimizer: ClassVar[OptimizerSettings] = OptimizerSettings()
     weighting: ClassVar[Literal["examples", "uniform"]] = "examples"
@@ -45,7 +50,9 @@ class Method:
 
     def __init__(self, options: Mapping[str, Any], source: str = "config") -> None:
         try:
-            self.options: Any = self.Options.model_validate_json(json.dumps(dict(options)), strict=True)
+            self.options: Any = self.Options.model_validate_json(
+                json.dumps(dict(options)), strict=True
+            )
         except ValidationError as err:
             raise explain(err, source, self.Options, "method") from None
 
@@ -106,3 +113,29 @@ class Method:
 
 
 METHODS: Registry[type[Method]] = Registry("method", "method.name")
+
+
+def resolved(loaded: Loaded) -> schema.Config:
+    """A configuration with the method's own options and optimizer filled in."""
+    config = loaded.config
+    method = METHODS[config.method.name](config.method.options, loaded.source)
+    rates = method.optimizer.overridden(config.optimizer)
+    options = {
+        "name": config.method.name,
+        **method.options.model_dump(mode="json", exclude_none=True),
+    }
+    optimizer = config.optimizer.model_copy(
+        update={
+            "name": rates.name,
+            "lr": rates.lr,
+            "momentum": rates.momentum,
+            "weight_decay": rates.weight_decay,
+            "parts": {
+                part: schema.PartOptimizer(lr=lr, weight_decay=decay)
+                for part, (lr, decay) in rates.parts.items()
+            },
+        }
+    )
+    return config.model_copy(
+        update={"method": schema.Method.model_validate(options), "optimizer": optimizer}
+    )

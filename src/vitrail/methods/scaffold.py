@@ -44,7 +44,7 @@ class Scaffold(Method):
             raise ConfigError(
                 "SCAFFOLD's controls are right for plain SGD only",
                 where="optimizer",
-                hint='Use name = "sgd", momentum = 0, weight_decay = 0 and one lr, or another method.',
+                hint="Use plain sgd without momentum or decay and one lr, or another method.",
             )
 
     def begin(self, site: Site, down: Mapping[str, Tensor], ctx: Context) -> Terms:
@@ -55,7 +55,9 @@ class Scaffold(Method):
 
     def end(self, site: Site, ctx: Context) -> dict[str, Tensor]:
         """The new control of the site, from the steps it really made."""
-        change = -site.state.pop("server") - site.drift.cpu() / (max(1, site.result.steps) * ctx.optimizer.lr)
+        change = -site.state.pop("server") - site.drift.cpu() / (
+            max(1, site.result.steps) * ctx.optimizer.lr
+        )
         site.state["control"] = site.state["control"] + change
         return {"control/change": change}
 

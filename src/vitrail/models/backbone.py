@@ -66,7 +66,9 @@ class Backbone(nn.Module):
 class Builder(Protocol):
     """Makes a backbone; `width` is the number of channels of its first stage."""
 
-    def __call__(self, in_channels: int = 3, width: int | None = None, norm: Norm = "batch") -> Backbone:
+    def __call__(
+        self, in_channels: int = 3, width: int | None = None, norm: Norm = "batch"
+    ) -> Backbone:
         """Build with fresh weights from torch's global generator."""
         ...
 

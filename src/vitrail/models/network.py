@@ -27,6 +27,7 @@ class Network(nn.Module):
         self.cut = cut
         steps = len(backbone.stages())
         self.pools_in_prefix = cut == steps and isinstance(neck, nn.Identity)
+        self._any_layout = channels_last_is_safe(self)
         for name, parameter in self.named_parameters():
             if self.is_frozen(name):
                 parameter.requires_grad_(False)
@@ -43,17 +44,22 @@ class Network(nn.Module):
         if self.cut == 0:
             return x
         with torch.no_grad():
+            x = self._laid_out(x)
             for _, step in self.backbone.stages()[: self.cut]:
                 x = step(x)
             return self.head.reduce(x) if self.pools_in_prefix else x
 
     def rest(self, z: Tensor) -> Outputs:
         """What is trained: the remaining stages, the neck and the head."""
+        z = self._laid_out(z)
         for _, step in self.backbone.stages()[self.cut :]:
             z = step(z)
         z = self.neck(z)
         outputs: Outputs = self.head(z if self.pools_in_prefix else self.head.reduce(z))
         return outputs
+
+    def _laid_out(self, x: Tensor) -> Tensor:
+        return x if self._any_layout else x.contiguous()
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalized images [N, C, H, W] to logits [N, classes]."""
@@ -68,6 +74,21 @@ class Network(nn.Module):
                 if name and self.backbone.stage_of(name) in frozen:
                     module.training = False
         return self
+
+
+def channels_last_is_safe(network: nn.Module) -> bool:
+    """Whether maps may lie in memory channels last, which is quicker on a CPU.
+
+    In torch 2.13 the backward pass of a strided 1x1 convolution over fewer than 8 channels
+    writes beyond its buffer in that layout, and the process crashes sooner or later.
+    """
+    return not any(
+        isinstance(module, nn.Conv2d)
+        and module.kernel_size == (1, 1)
+        and module.stride != (1, 1)
+        and module.in_channels < 8
+        for module in network.modules()
+    )
 
 
 def make_network(
@@ -95,6 +116,8 @@ def _cut(backbone: Backbone, model: Model) -> int:
         return len(names) if model.frozen else 0
     if model.frozen not in names:
         raise ConfigError(
-            f"{model.backbone} has no stage {model.frozen!r}", where="model.frozen", hint=nearest(model.frozen, names)
+            f"{model.backbone} has no stage {model.frozen!r}",
+            where="model.frozen",
+            hint=nearest(model.frozen, names),
         )
     return names.index(model.frozen) + 1

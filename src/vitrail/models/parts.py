@@ -55,7 +55,9 @@ def inventory(network: Network) -> tuple[TensorSpec, ...]:
                 shape=tuple(tensor.shape),
                 part=part,
                 kind=_kind(tensor, name in parameters, owner in norms),
-                geometry=network.head.geometries.get(leaf, "euclidean") if part == "prototypes" else "euclidean",
+                geometry=network.head.geometries.get(leaf, "euclidean")
+                if part == "prototypes"
+                else "euclidean",
                 trainable=name in parameters,
                 frozen=network.is_frozen(name),
             )

@@ -21,7 +21,9 @@ NO_GUARANTEE = "empirical: no formal guarantee"
 class Door:
     """One per site. Nothing else makes an `Update`."""
 
-    def __init__(self, site: str, ledger: Ledger, defenses: tuple[Defense, ...], names: tuple[str, ...]) -> None:
+    def __init__(
+        self, site: str, ledger: Ledger, defenses: tuple[Defense, ...], names: tuple[str, ...]
+    ) -> None:
         self.site = site
         self.ledger = ledger
         self.defenses = defenses
@@ -69,7 +71,9 @@ class Door:
             self.ledger.write(line)
         return dict(facts)
 
-    def _collect(self, site: Site, schema: Schema, extra: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _collect(
+        self, site: Site, schema: Schema, extra: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
         values = site.model.values.detach().to("cpu", copy=True)
         own = {f"model/{name}": tensor for name, tensor in site.model.layout.views(values).items()}
         declared = {field.name for field in schema.up}
@@ -79,7 +83,9 @@ class Door:
         sources = {**own, **{name: tensor.detach().cpu() for name, tensor in extra.items()}}
         return {field.name: sources[field.name] for field in schema.up}
 
-    def _record(self, update: Update, schema: Schema, figures: Mapping[str, float], message: str) -> None:
+    def _record(
+        self, update: Update, schema: Schema, figures: Mapping[str, float], message: str
+    ) -> None:
         """One line a release; the list of tensors stands once, under its own digest."""
         tensors = [[field.name, list(field.shape)] for field in schema.up]
         declaration = hashlib.blake2b(repr(tensors).encode(), digest_size=8).hexdigest()

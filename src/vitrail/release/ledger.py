@@ -47,7 +47,10 @@ class Ledger:
                 self._ready = True
             handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
-                os.write(handle, raw)
+                self._ready = False  # until the whole line is there
+                while raw:  # a disk that fills up takes a part and says so at the next call only
+                    raw = raw[os.write(handle, raw) :]
+                self._ready = True
                 if self.durable:
                     os.fsync(handle)
             finally:

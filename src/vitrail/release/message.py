@@ -69,5 +69,5 @@ def digest(header: Mapping[str, object], tensors: Mapping[str, Tensor]) -> str:
     found = hashlib.blake2b(json.dumps(header, sort_keys=True).encode(), digest_size=16)
     for name in sorted(tensors):
         found.update(name.encode())
-        found.update(memoryview(tensors[name].detach().cpu().contiguous().numpy()).cast("B"))
+        found.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
     return found.hexdigest()

@@ -19,6 +19,7 @@ VERSION = 1
 MAX_HEADER = 64 * 2**20
 _HEAD = struct.Struct("<4sHIQ")
 _DIGEST = 16
+_MAX_DIMENSIONS = 32
 _DTYPES = {
     "f4": torch.float32,
     "f8": torch.float64,
@@ -41,7 +42,7 @@ def encode(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
         if flat.dtype not in _NAMES:
             raise WireError(f"tensor {name!r} has a type that does not travel ({flat.dtype})")
         index.append([name, _NAMES[flat.dtype], list(flat.shape)])
-        parts.append(memoryview(flat.numpy()).cast("B") if flat.numel() else b"")
+        parts.append(flat.numpy().data.cast("B") if flat.numel() else b"")
     text = json.dumps({"header": header, "tensors": index}).encode()
     payload = sum(len(part) for part in parts)
     head = _HEAD.pack(MAGIC, VERSION, len(text), payload)
@@ -51,7 +52,9 @@ def encode(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
     return b"".join([head, text, *parts, digest.digest()])
 
 
-def decode(raw: bytes | bytearray, limit: int | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def decode(
+    raw: bytes | bytearray, limit: int | None = None
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Read a message back; anything that is not exactly one whole message is refused."""
     if limit is not None and len(raw) > limit:
         raise WireError(f"a message of {len(raw)} bytes is over the limit of {limit}")
@@ -67,8 +70,10 @@ def decode(raw: bytes | bytearray, limit: int | None = None) -> tuple[dict[str, 
         raise WireError("the digest does not match: the message was changed on the way")
     try:
         text = json.loads(bytes(body[_HEAD.size : _HEAD.size + length]))
+        if not isinstance(text["header"], dict):
+            raise ValueError("it is no table")
         return text["header"], _tensors(text["tensors"], body[_HEAD.size + length :])
-    except (ValueError, KeyError, TypeError, RecursionError) as err:
+    except (ValueError, KeyError, TypeError, OverflowError, RuntimeError) as err:
         raise WireError(f"the header cannot be read ({err})") from err
 
 
@@ -77,13 +82,22 @@ def _tensors(index: list[Any], payload: memoryview) -> dict[str, Tensor]:
     at = 0
     for name, code, shape in index:
         dtype = _DTYPES[code]
-        if not isinstance(name, str) or name in found or any(not isinstance(n, int) or n < 0 for n in shape):
+        if (
+            not isinstance(name, str)
+            or name in found
+            or len(shape) > _MAX_DIMENSIONS
+            or any(not isinstance(n, int) or n < 0 for n in shape)
+        ):
             raise ValueError("a tensor is described twice or has no valid shape")
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
         if at + size > len(payload):
             raise ValueError("the tensors are longer than the message")
         part = bytearray(payload[at : at + size])
-        found[name] = torch.frombuffer(part, dtype=dtype).view(shape) if size else torch.empty(shape, dtype=dtype)
+        found[name] = (
+            torch.frombuffer(part, dtype=dtype).view(shape)
+            if size
+            else torch.empty(shape, dtype=dtype)
+        )
         at += size
     if at != len(payload):
         raise ValueError("the message holds bytes that no tensor claims")

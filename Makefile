@@ -1,0 +1,34 @@
+# `make demo` and `make test` do their whole set-up on a fresh machine with Python 3.11 and make.
+PYTHON ?= python3.11
+PYTHON := $(shell command -v $(PYTHON) 2>/dev/null || command -v python3)
+BIN := .venv/bin
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test check bench-engine clean setup
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c "import sys; sys.exit('vitrail needs Python 3.11 or newer') if sys.version_info < (3, 11) else None"
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[pretrained,dicom,onnx,dev]"
+	touch .venv/ready
+
+demo: .venv/ready
+	@$(BIN)/python examples/demo.py
+
+test: .venv/ready
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: .venv/ready
+	$(BIN)/ruff format --check src tests examples benchmarks
+	$(BIN)/ruff check src tests examples benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench-engine: .venv/ready
+	$(BIN)/python benchmarks/engine.py
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,26 @@
+"""`vitrail export`: hand a model on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vitrail.cli.using import Force, RunFolderPath, Site, open_run
+from vitrail.engine.export import export as write_model
+
+
+def export(
+    run: RunFolderPath,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The file to write: .safetensors or .onnx.")
+    ],
+    site: Site = None,
+    force: Force = False,
+) -> None:
+    """Write a model and its card, to be used without the run folder."""
+    file, card = write_model(open_run(run), out, site, force)
+    typer.echo(f"model  {file}")
+    typer.echo(f"card   {card}")
+    typer.echo("Fill in intended_use, limitations and license in the card before you hand it on.")

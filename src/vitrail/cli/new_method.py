@@ -1,0 +1,22 @@
+"""`vitrail new-method`: the three files of something new, in your own folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vitrail.methods.template import write_template
+
+
+def new_method(
+    name: Annotated[str, typer.Argument(help="Its name, which is also that of the Python file.")],
+    folder: Annotated[Path, typer.Option(help="Where to write; made if it is not there.")] = Path(),
+    kind: Annotated[str, typer.Option(help="method, backbone, defense or rule.")] = "method",
+) -> None:
+    """Write a method (or backbone, defense, rule), its test and a file that runs it."""
+    module, test, config = write_template(name, folder, kind)
+    for path in (module, test, config):
+        typer.echo(f"written: {path}")
+    typer.echo(f"\n    pytest {test}\n    vitrail run {config}")

@@ -1,0 +1,112 @@
+"""`vitrail sweep`, `vitrail compare` and `vitrail reproduce`: grids of runs and their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from vitrail.cli.run import Quiet, Sets, _lines
+from vitrail.engine.run import OnRound
+from vitrail.engine.sweep import load_grid, run_sweep
+from vitrail.report.compare import compare_runs, write_comparison
+from vitrail.report.presets import reproduction
+from vitrail.report.statistics import table_text
+
+Figure = Annotated[
+    str, typer.Option("--figure", help="accuracy, balanced_accuracy, auroc, loss, ...")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("sweep")(sweep)
+    app.command("compare")(compare)
+    app.command("reproduce")(reproduce)
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(help="A TOML file with a [sweep] section of lists.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the grid.")] = None,
+    figure: Figure = "accuracy",
+    sets: Sets = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run a grid; skips what is finished, resumes what was interrupted, ends in compare."""
+    loaded = load_grid(file, tuple(sets or ()))
+    folder = out or Path("runs") / file.stem
+    paths = run_sweep(loaded, folder, _announce(quiet))
+    _show(paths, figure, None, "auto", folder / "figures")
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Two or more run folders.")],
+    figure: Figure = "accuracy",
+    baseline: Annotated[str | None, typer.Option(help="The row others are compared with.")] = None,
+    on: Annotated[
+        Literal["auto", "server", "sites"],
+        typer.Option(help="Whose test images: the server's or the sites' own."),
+    ] = "auto",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for tables and curves.")
+    ] = None,
+) -> None:
+    """Methods side by side over seeds: mean, SD, test, Holm correction, effect size."""
+    _show(runs, figure, baseline, on, out)
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="The table to make again.")],
+    data: Annotated[
+        Path | None, typer.Option(help="The images, where the table needs some.")
+    ] = None,
+    scale: Annotated[
+        Literal["small", "paper"], typer.Option(help="Two hours on two cores, or the paper's size.")
+    ] = "small",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the grid.")] = None,
+    sets: Sets = None,
+    quiet: Quiet = False,
+) -> None:
+    """Make a results table again: the same grid, the same command as in the docs."""
+    file, overrides = reproduction(name, scale, data)
+    loaded = load_grid(file, (*overrides, *(sets or ())))
+    folder = out or Path("runs") / f"{name}-{scale}"
+    paths = run_sweep(loaded, folder, _announce(quiet))
+    for where in ("server", "sites"):
+        typer.echo(
+            f"\non the {where}' test images"
+            if where == "sites"
+            else "\non the server's test images"
+        )
+        _show(paths, "accuracy", None, where, folder / "figures" / where)
+
+
+def _announce(quiet: bool):  # type: ignore[no-untyped-def]
+    def on_cell(number: int, count: int, name: str) -> OnRound | None:
+        if quiet:
+            return None
+        typer.echo(f"[{number + 1}/{count}] {name}", err=True)
+        return _lines()
+
+    return on_cell
+
+
+def _show(
+    paths: Sequence[Path],
+    figure: str,
+    baseline: str | None,
+    on: Literal["auto", "server", "sites"],
+    out: Path | None,
+) -> None:
+    tables = compare_runs(paths, figure, baseline, on)
+    for table in tables:
+        if table.setting:
+            typer.echo(f"\n{table.setting}")
+        typer.echo(table_text(table.rows))
+        for note in table.notes:
+            typer.echo(f"note: {note}")
+    if out is not None:
+        for path in write_comparison(tables, out):
+            typer.echo(f"wrote {path}")

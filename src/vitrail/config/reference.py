@@ -1,0 +1,88 @@
+"""The configuration reference, made from the schema: `python -m vitrail.config.reference`."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from vitrail.config.schema import (
+    Aggregate,
+    Augment,
+    Aviary,
+    Bias,
+    Data,
+    Dicom,
+    Method,
+    Model,
+    Optimizer,
+    Partition,
+    PartOptimizer,
+    Release,
+    Run,
+)
+
+SECTIONS: tuple[type[BaseModel], ...] = (
+    Data, Augment, Aviary, Dicom, Partition, Bias, Model, Method,
+    Optimizer, PartOptimizer, Aggregate, Release, Run,
+)  # fmt: skip
+HEAD = """# Configuration
+
+One TOML file describes a run. Every key, its type, its default and what it means; made from
+the schema by `python -m vitrail.config.reference`. `vitrail config show FILE` prints a file
+with all defaults filled in. Unknown keys are errors.
+"""
+
+
+def lines() -> Iterator[str]:
+    """The page, line by line."""
+    yield HEAD
+    for section in SECTIONS:
+        title, _, told = (section.__doc__ or "").partition(": ")
+        yield f"## {title}\n\n{told[:1].upper()}{told[1:]}\n"
+        yield "| key | type | default | meaning |\n|---|---|---|---|"
+        for name, field in section.model_fields.items():
+            meaning = (field.description or "").replace("|", "\\|").replace("\n", " ")
+            yield f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {meaning} |"
+        yield ""
+
+
+def _type(annotation: Any) -> str:
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return ", ".join(f"`{_text(arg)}`" for arg in args)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_type(arg) for arg in args if arg is not type(None))
+    if origin is tuple:
+        inner = [arg for arg in args if arg is not Ellipsis]
+        return "list of " + " and ".join(dict.fromkeys(_type(arg) for arg in inner))
+    if origin is dict or (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        return "table"
+    if hasattr(annotation, "__metadata__") or origin is not None:
+        return _type(args[0])
+    names = {str: "text", int: "integer", float: "number", bool: "true or false"}
+    return names.get(annotation, "text")
+
+
+def _text(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.default
+    if value is None or isinstance(value, BaseModel):
+        return ""
+    if isinstance(value, tuple):
+        return f"`[{', '.join(_text(v) for v in value)}]`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return "`{}`" if value == {} else f"`{_text(value)}`"
+
+
+if __name__ == "__main__":
+    print("\n".join(lines()), end="")

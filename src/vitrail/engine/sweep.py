@@ -1,0 +1,138 @@
+"""A grid of runs: every combination of the lists in `[sweep]`; what is finished is skipped."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vitrail.config.load import Loaded, dump, load, parse
+from vitrail.engine.folder import RunFolder
+from vitrail.engine.run import OnRound, essence, resume, settled, start
+from vitrail.errors import ConfigError, RunError
+from vitrail.files import folder_name
+
+_SHORT = {"methods": "method.name", "alphas": "partition.alpha", "seeds": "run.seed"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid: its folder name and its configuration."""
+
+    name: str
+    loaded: Loaded
+
+
+def cells(loaded: Loaded) -> list[Cell]:
+    """The runs of a grid, in the order of the lists, the seed varying slowest.
+
+    `[sweep.with.VALUE]` holds overrides for the cells in which some list has that value.
+    """
+    sweep = dict(loaded.sweep)
+    extra = sweep.pop("with", {})
+    axes = dict(_axes(sweep, loaded.source))
+    if not axes:
+        raise ConfigError(
+            "there is no list to go through",
+            where=f"{loaded.source}: sweep",
+            hint="Add seeds = [1, 2, 3].",
+        )
+    order = sorted(axes, key=lambda key: key == "run.seed", reverse=True)
+    base = loaded.config.model_dump(mode="json", exclude_none=True)
+    found = []
+    for values in itertools.product(*(axes[key] for key in order)):
+        tree = _tree(base)
+        chosen = dict(zip(order, values, strict=True))
+        if "method.name" in chosen and chosen["method.name"] != base["method"]["name"]:
+            tree["method"] = {}
+        for key, value in chosen.items():
+            _put(tree, key, value)
+        for value in values:
+            for key, own in _flat(extra.get(str(value), {})):
+                _put(tree, key, own)
+        made = parse(tree, loaded.base, loaded.source)
+        found.append(Cell(_name(axes, chosen), made))
+    return found
+
+
+def run_sweep(
+    loaded: Loaded, out: Path, on_cell: Callable[[int, int, str], OnRound | None]
+) -> list[Path]:
+    """Run the grid. Finished cells are skipped, interrupted ones resumed, changed ones refused."""
+    grid = cells(loaded)
+    paths = []
+    for number, cell in enumerate(grid):
+        path = out / cell.name
+        paths.append(path)
+        if not RunFolder(path).config_file.exists():
+            start(cell.loaded, path, on_cell(number, len(grid), cell.name))
+            continue
+        stored = RunFolder(path).open().config
+        if dump(essence(stored)) != dump(essence(settled(cell.loaded))):
+            raise RunError(
+                "this cell was run with another configuration",
+                where=str(path),
+                hint="Use another --out, or delete the folder to run it again.",
+            )
+        if not (path / "server" / "finished").exists():
+            resume(path, on_round=on_cell(number, len(grid), cell.name))
+    return paths
+
+
+def _axes(sweep: Mapping[str, Any], source: str) -> Iterator[tuple[str, list[Any]]]:
+    for key, values in _flat(sweep):
+        if not isinstance(values, list) or not values:
+            raise ConfigError(
+                "must be a list with at least one value", where=f"{source}: sweep.{key}"
+            )
+        name = _SHORT.get(key, key)
+        if "." not in name:
+            raise ConfigError(
+                "is not a key of the configuration",
+                where=f"{source}: sweep.{key}",
+                hint='Use methods, alphas, seeds, or "section.key".',
+            )
+        yield name, values
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _tree(base: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _tree(v) if isinstance(v, Mapping) else v for k, v in base.items()}
+
+
+def _put(tree: dict[str, Any], key: str, value: Any) -> None:
+    *sections, last = key.split(".")
+    for section in sections:
+        tree = tree.setdefault(section, {})
+    tree[last] = value
+
+
+def _name(axes: Mapping[str, list[Any]], chosen: Mapping[str, Any]) -> str:
+    """A folder name that says what the cell is: the method first, the seed last."""
+    parts = [str(chosen["method.name"])] if "method.name" in chosen else []
+    for key in axes:
+        if key not in ("method.name", "run.seed"):
+            parts.append(f"{key.rpartition('.')[2]}={chosen[key]}")
+    if "run.seed" in chosen:
+        parts.append(f"seed={chosen['run.seed']}")
+    name = "_".join(parts).replace("/", "-").replace(" ", "")
+    return name.replace("=", "-") if len(name) < 60 else folder_name(name)
+
+
+def load_grid(path: Path, overrides: tuple[str, ...] = ()) -> Loaded:
+    """Read a file with a `[sweep]` section."""
+    loaded = load(path, overrides)
+    if not loaded.sweep:
+        raise ConfigError(
+            "there is no [sweep] section", where=str(path), hint="`vitrail run` plays a single run."
+        )
+    return loaded

@@ -1,0 +1,74 @@
+"""The files of a new method, backbone, defense or rule, written into the user's own folder."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Collection
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from vitrail.aggregate import RULES
+from vitrail.errors import ConfigError, RunError, nearest
+from vitrail.files import write_text
+from vitrail.methods.method import METHODS
+from vitrail.models import BACKBONES
+from vitrail.release import DEFENSES
+
+KINDS: dict[str, Collection[str]] = {
+    "method": METHODS,
+    "backbone": BACKBONES,
+    "defense": DEFENSES,
+    "rule": RULES,
+}
+
+
+def write_template(name: str, folder: str | Path = ".", kind: str = "method") -> tuple[Path, ...]:
+    """Write `NAME.py`, `test_NAME.py` and `NAME.toml`; nothing is ever overwritten."""
+    if kind not in KINDS:
+        raise ConfigError(
+            f"there is no template for {kind!r}", where="--kind", hint=nearest(kind, KINDS)
+        )
+    _check_name(name, kind)
+    words = {"name": name, "Name": "".join(w[:1].upper() + w[1:] for w in name.split("_"))}
+    folder = Path(folder)
+    files = {
+        folder / f"{name}.py": f"{kind}.py.txt",
+        folder / f"test_{name}.py": f"test_{kind}.py.txt",
+        folder / f"{name}.toml": f"{kind}.toml.txt",
+    }
+    for path in files:
+        if path.exists():
+            raise RunError(
+                "this file exists", where=str(path), hint="Choose another name or another folder."
+            )
+    texts = {path: _read(template).substitute(words) for path, template in files.items()}
+    for path, text in texts.items():
+        write_text(path, text)
+    return tuple(files)
+
+
+def _check_name(name: str, kind: str) -> None:
+    """A name must be that of a Python module, and new."""
+    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
+        tidy = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).strip("_").lower()
+        good = tidy.isidentifier() and not keyword.iskeyword(tidy)
+        raise ConfigError(
+            f"{name!r} cannot be the name of a Python file",
+            where="NAME",
+            hint=f"Use letters, digits and underscores{f', such as {tidy}' if good else ''}.",
+        )
+    if name.strip("_") == "" or name.startswith("test_"):
+        raise ConfigError(f"{name!r} is no name for a {kind}", where="NAME")
+    taken = {known.replace("-", "_") for known in KINDS[kind]}
+    if name in taken:
+        raise ConfigError(
+            f"Vitrail already has a {kind} called {name.replace('_', '-')!r}",
+            where="NAME",
+            hint="Choose another name.",
+        )
+
+
+def _read(file: str) -> Template:
+    text = resources.files("vitrail").joinpath("templates", file).read_text(encoding="utf-8")
+    return Template(text)

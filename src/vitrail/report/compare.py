@@ -1,0 +1,143 @@
+"""Runs side by side: which configuration is better, by how much, and does it outlast the seed?"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vitrail.engine.loaded import Run, Where
+from vitrail.errors import RunError
+from vitrail.files import write_text
+from vitrail.report.curves import Histories, curves
+from vitrail.report.statistics import Figures, Row, compare, table_markdown
+
+_IGNORED = ("run.seed", "run.workers", "run.device", "run.plugins", "run.checkpoint_every")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One table: the runs that share every setting but the method."""
+
+    setting: str
+    figure: str
+    rows: list[Row]
+    histories: Histories
+    notes: tuple[str, ...]
+
+
+def compare_runs(
+    paths: Sequence[Path],
+    figure: str = "accuracy",
+    baseline: str | None = None,
+    where: Where = "auto",
+) -> list[Comparison]:
+    """One table per setting; runs that differ only in the seed are repeats of one row."""
+    runs = [Run(path) for path in paths]
+    if len(runs) < 2:
+        raise RunError("there is nothing to compare", hint="Name at least two run folders.")
+    keys = [_flat(run.config.model_dump(mode="json")) for run in runs]
+    varying = sorted(k for k in set().union(*keys) if len({repr(f.get(k)) for f in keys}) > 1)
+    varying = [k for k in varying if k not in _IGNORED]
+    settings = [
+        k for k in varying if k.split(".")[0] not in ("method", "optimizer") and _free(k, keys)
+    ]
+    tables: dict[str, dict[str, dict[Hashable, list[tuple[int, float | None]]]]] = {}
+    notes: list[str] = []
+    for run, flat in zip(runs, keys, strict=True):
+        setting = ", ".join(f"{k} = {flat.get(k)}" for k in settings)
+        label = _label(flat, keys, varying)
+        history: list[tuple[int, float | None]] = list(run.curve(figure, where))
+        if not run.finished:
+            notes.append(f"{run.path} stopped at round {run.round} of {run.config.run.rounds}")
+        if history:
+            tables.setdefault(setting, {}).setdefault(label, {})[run.config.run.seed] = history
+        else:
+            notes.append(f"{run.path} has no {figure}")
+    found = []
+    for setting, groups in tables.items():
+        values: dict[str, Figures] = {
+            label: {s: h[-1][1] for s, h in seeds.items()} for label, seeds in groups.items()
+        }
+        first = (
+            baseline
+            if baseline in values
+            else ("fedavg" if "fedavg" in values else next(iter(values)))
+        )
+        found.append(Comparison(setting, figure, compare(values, first), {**groups}, tuple(notes)))
+    return found
+
+
+def write_comparison(tables: Iterable[Comparison], folder: Path) -> list[Path]:
+    """Each table as Markdown and CSV, and its curves as PNG."""
+    written = []
+    for number, table in enumerate(tables, start=1):
+        stem = f"compare-{number}-{table.figure}"
+        title = table.setting or "all runs"
+        text = f"{title}\n\n{table_markdown(table.rows)}\n" + "".join(
+            f"\n{note}" for note in table.notes
+        )
+        write_text(folder / f"{stem}.md", text)
+        write_text(folder / f"{stem}.csv", _csv(table.rows))
+        curves(table.histories, folder / f"{stem}.png", table.figure, title=table.setting)
+        written += [folder / f"{stem}{suffix}" for suffix in (".md", ".csv", ".png")]
+    return written
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    names = (
+        "name",
+        "n",
+        "mean",
+        "sd",
+        "difference",
+        "low",
+        "high",
+        "test",
+        "p",
+        "p_holm",
+        "effect",
+        "note",
+    )
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(names)
+    writer.writerows([getattr(row, name) for name in names] for row in rows)
+    return out.getvalue()
+
+
+def _free(key: str, every: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a key varies within some method; else it is that method's own choice."""
+    seen: dict[str, set[str]] = {}
+    for flat in every:
+        seen.setdefault(flat["method.name"], set()).add(repr(flat.get(key)))
+    return any(len(values) > 1 for values in seen.values())
+
+
+def _label(
+    flat: Mapping[str, Any], every: Sequence[Mapping[str, Any]], varying: Sequence[str]
+) -> str:
+    """The method, and those of its own options that differ between runs of that method."""
+    method = flat["method.name"]
+    same = [f for f in every if f["method.name"] == method]
+    own = [
+        k
+        for k in varying
+        if k.split(".")[0] in ("method", "optimizer")
+        and k != "method.name"
+        and len({repr(f.get(k)) for f in same}) > 1
+    ]
+    return " ".join([str(method), *(f"{k.rpartition('.')[2]}={flat.get(k)}" for k in own)])
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            found |= _flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found

@@ -1,0 +1,44 @@
+"""Presets that ship with the package: one per method, and the grids behind the docs' tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from vitrail.errors import ConfigError, nearest
+
+FOLDER = Path(__file__).parent.parent / "presets"
+
+
+def preset(method: str) -> Path:
+    """The preset of a method: a file that runs as it is."""
+    return _named(FOLDER / "methods", method, "preset")
+
+
+def reproduction(
+    name: str, scale: Literal["small", "paper"], data: Path | None
+) -> tuple[Path, tuple[str, ...]]:
+    """The grid of a results table, and the overrides that point it at the images."""
+    names = {
+        p.name.rpartition(".small.toml")[0] for p in (FOLDER / "reproduce").glob("*.small.toml")
+    }
+    if name not in names:
+        raise ConfigError(
+            f"there is no table {name!r}", where="reproduce", hint=nearest(name, names)
+        )
+    file = FOLDER / "reproduce" / f"{name}.{scale}.toml"
+    if data is None:
+        if "# needs --data" in file.read_text(encoding="utf-8"):
+            raise ConfigError(
+                f"table {name!r} needs images", where="reproduce", hint="Add --data PATH."
+            )
+        return file, ()
+    return file, (f"data.path={str(data.resolve())!r}",)
+
+
+def _named(folder: Path, name: str, noun: str) -> Path:
+    file = folder / f"{name}.toml"
+    if not file.is_file():
+        names = [p.stem for p in folder.glob("*.toml")]
+        raise ConfigError(f"there is no {noun} {name!r}", hint=nearest(name, names))
+    return file

@@ -1,0 +1,103 @@
+"""What all tests share: one thread, a cache folder of their own, and a federation of seconds."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import vitrail
+from vitrail.engine.checkpoint import Checkpoints
+from vitrail.files import read_tensors
+
+torch.set_num_threads(1)
+
+TINY = {
+    "data": {"image_size": 16, "aviary": {"images": 64, "classes": 3}},
+    "partition": {"kind": "dirichlet", "alpha": 1.0, "sites": 4, "minimum": 6},
+    "model": {"backbone": "resnet8", "width": 8},
+    "method": {"name": "fedavg"},
+    "run": {"rounds": 3, "batch_size": 8, "device": "cpu", "seed": 5},
+}
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    """No test reads or fills the user's cache."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("VITRAIL_CACHE", str(folder))
+    return folder
+
+
+def _merged(base, changes):
+    found = copy.deepcopy(base)
+    for key, value in changes.items():
+        nested = isinstance(value, dict) and isinstance(found.get(key), dict)
+        found[key] = _merged(found[key], value) if nested else copy.deepcopy(value)
+    return found
+
+
+@pytest.fixture(scope="session")
+def tiny_config():
+    """A function: the tiny configuration with some sections changed, as a new dictionary."""
+    return lambda **changes: _merged(TINY, changes)
+
+
+@pytest.fixture
+def tiny(tmp_path, tiny_config):
+    """A function: run four small sites in about a second; `out` names the folder."""
+
+    def run(out="run", on_round=None, **changes):
+        return vitrail.run(tiny_config(**changes), tmp_path / out, on_round)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def ending():
+    """A function: every tensor a run ended with, the server's and those the sites keep."""
+
+    def read(path):
+        checkpoints = Checkpoints(Path(path) / "server")
+        tensors, meta = read_tensors(checkpoints.path(checkpoints.newest()))
+        for site, round_ in meta["accepted"].items():
+            file = Path(path) / "sites" / site / "state" / f"round-{round_:05d}.safetensors"
+            tensors |= {f"{site}/{name}": t for name, t in read_tensors(file)[0].items()}
+        return tensors
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def same_bits(ending):
+    """A function: whether two runs ended with the same tensors to the bit."""
+
+    def compare(one, other):
+        a, b = ending(one), ending(other)
+        return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+    return compare
+
+
+@pytest.fixture(scope="session")
+def releases():
+    """A function: the releases in each site's ledger."""
+
+    def read(path):
+        found = {}
+        for file in sorted(Path(path).glob("sites/*/ledger.jsonl")):
+            lines = [json.loads(line) for line in file.read_text().splitlines()]
+            found[file.parent.name] = [line for line in lines if line["kind"] == "release"]
+        return found
+
+    return read
+
+
+@pytest.fixture
+def shared_data():
+    """The folder with real data sets beside the repository."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"REAL DATA NOT TESTED: there is no folder {SHARED_DATA}")
+    return SHARED_DATA
