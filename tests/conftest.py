@@ -101,3 +101,9 @@ def shared_data():
     if not SHARED_DATA.is_dir():
         pytest.skip(f"REAL DATA NOT TESTED: there is no folder {SHARED_DATA}")
     return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def project():
+    """The root of the project."""
+    return Path(__file__).resolve().parents[1]

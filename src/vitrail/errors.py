@@ -17,6 +17,13 @@ class VitrailError(Exception):
         self.hint = hint
         super().__init__(self.sentence())
 
+    def in_file(self, source: str) -> VitrailError:
+        """The same error with the configuration file named before the key."""
+        if not self.where.startswith(source):
+            self.where = f"{source}: {self.where}" if self.where else source
+            self.args = (self.sentence(),)
+        return self
+
     def sentence(self) -> str:
         """The whole message on one line: `where: what. hint`."""
         text = f"{self.where}: {self.what}" if self.where else self.what

@@ -97,7 +97,8 @@ BAD = {
 
 def aggregate(offers, rule="mean"):
     fields = tuple(
-        Field(f.name, f.shape, rule if f.rule == "mean" else f.rule, f.dtype, f.bound) for f in FIELDS
+        Field(f.name, f.shape, rule if f.rule == "mean" else f.rule, f.dtype, f.bound)
+        for f in FIELDS
     )
     counts = ("examples", "steps", *(("tau",) if rule == "nova" else ()))
     total = Aggregator(Schema(fields, fields, counts, SCHEMA.metrics), SENT, Aggregate())

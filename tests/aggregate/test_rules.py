@@ -18,7 +18,9 @@ def updates(count, key="u", scale=1.0, tau=None):
     found = []
     for i in range(count):
         tensors = {n: scale * torch.randn(s, generator=generator) for n, s in NAMES.items()}
-        found.append(Update(f"s{i}", 1, "train", tensors, {"tau": float(i + 1) if tau is None else tau}))
+        found.append(
+            Update(f"s{i}", 1, "train", tensors, {"tau": float(i + 1) if tau is None else tau})
+        )
     return found
 
 
@@ -77,14 +79,18 @@ def test_against_the_formula(rule, count):
     sums = aggregate(rule, found, weights, **options)
     taus = [u.counts["tau"] for u in found]
     rows, sent = [flat(u.tensors) for u in found], flat(SENT)
-    expected = torch.tensor(literal(rule, rows, sent, weights, taus, **options), dtype=torch.float64)
+    expected = torch.tensor(
+        literal(rule, rows, sent, weights, taus, **options), dtype=torch.float64
+    )
     torch.testing.assert_close(flat(sums.tensors), expected, rtol=2e-7, atol=2e-7)
     if rule == "norm-clip":  # the test must see both kinds
         clipped = sum(float((r - sent).norm()) > 4.0 for r in rows)
         assert 0 < clipped < count and sums.metrics["clipped"] == clipped
     if rule == "nova":
         shares = [w / sum(weights) for w in weights]
-        assert sums.metrics["tau_eff"] == pytest.approx(sum(p * t for p, t in zip(shares, taus, strict=True)))
+        assert sums.metrics["tau_eff"] == pytest.approx(
+            sum(p * t for p, t in zip(shares, taus, strict=True))
+        )
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -70,7 +70,7 @@ def test_a_folder_gives_one_row_per_image_and_broken_ones_an_error(run, folder, 
         found.probabilities[[0, 1, 3]], by_hand(run, birds.images[:3]), atol=1e-6
     )
     assert np.isnan(found.probabilities[2]).all()
-    assert found.failed == 1 and "no image" in found.errors[2]
+    assert found.failed == 1 and found.errors[2]
     assert found.labels[2] is None
     best = [run.classes[i] for i in by_hand(run, birds.images[:3]).argmax(axis=1)]
     assert [found.labels[i] for i in (0, 1, 3)] == best
@@ -131,6 +131,33 @@ def test_a_table_without_images_is_one_sentence(run, tmp_path):
     (tmp_path / "odd.csv").write_text("age,weight\n1,2\n")
     with pytest.raises(DataError, match="no column looks like images"):
         predict(run, tmp_path / "odd.csv")
+
+
+def test_torn_tables_are_sentences(run, tmp_path):
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(DataError, match="cannot be read"):
+        predict(run, tmp_path / "torn.parquet")
+    (tmp_path / "torn.npz").write_bytes(b"PK no more")
+    with pytest.raises(DataError, match="cannot be read"):
+        predict(run, tmp_path / "torn.npz")
+
+
+def test_loose_dicom_files(run, tmp_path, birds):
+    pydicom = pytest.importorskip("pydicom")
+    grey = np.asarray(Image.fromarray(birds.images[0]).convert("L"))
+    scan = pydicom.dataset.Dataset()
+    scan.file_meta = pydicom.dataset.FileMetaDataset()
+    scan.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+    scan.SOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
+    scan.SOPInstanceUID = pydicom.uid.generate_uid()
+    scan.set_pixel_data(grey, "MONOCHROME2", 8)
+    (tmp_path / "scans").mkdir()
+    scan.save_as(tmp_path / "scans" / "a.dcm", enforce_file_format=True)
+    (tmp_path / "scans" / "b.dcm").write_bytes(b"no scan")
+    found = predict(run, tmp_path / "scans")
+    assert found.names == ("a.dcm", "b.dcm") and found.errors[1] and not found.errors[0]
+    alone = predict(run, tmp_path / "scans" / "a.dcm")
+    np.testing.assert_allclose(alone.probabilities[0], found.probabilities[0], atol=1e-6)
 
 
 def test_a_site_has_its_own_model(tmp_path, birds):

@@ -23,7 +23,9 @@ def test_participation_is_exact_and_fair(share):
             counts[site] += 1
     expected = 200 * max(1, math.ceil(share * 10 - 1e-9)) / 10
     assert max(abs(c - expected) for c in counts.values()) < 5 * math.sqrt(expected) + 1e-9
-    assert draw(EXAMPLES, Run(participation=share), server(1), True).sites == tuple(in_order(EXAMPLES))
+    assert draw(EXAMPLES, Run(participation=share), server(1), True).sites == tuple(
+        in_order(EXAMPLES)
+    )
 
 
 def test_largest_first_then_by_name():
@@ -49,7 +51,10 @@ def test_a_deadline_drops_the_same_slow_sites_every_round():
     assert late and all(set(r.dropped) == late for r in rounds)
     assert set(rounds[0].dropped.values()) == {"missed the deadline"}
     root = Key(server(3).root).at("slowness")
-    times = {s: n * math.exp(0.8 * float(root.at(s).numpy().standard_normal())) for s, n in EXAMPLES.items()}
+    times = {
+        s: n * math.exp(0.8 * float(root.at(s).numpy().standard_normal()))
+        for s, n in EXAMPLES.items()
+    }
     median = sorted(times.values())
     assert late == {s for s, t in times.items() if t > 1.5 * (median[4] + median[5]) / 2}
     assert draw(EXAMPLES, Run(deadline=1e9), server(3), False).dropped == {}

@@ -17,7 +17,9 @@ KEY = rng.server(2)
 
 
 def network(name, norm="average", frozen=False):
-    return make_network(Model(backbone=name, width=8, norm=norm, frozen=frozen), "linear", 3, 3, KEY)[0]
+    return make_network(
+        Model(backbone=name, width=8, norm=norm, frozen=frozen), "linear", 3, 3, KEY
+    )[0]
 
 
 def batch(size=64):
@@ -113,4 +115,6 @@ def test_statistics_kept_trains_on_batch_statistics_and_moves_none():
     expected = nn.BatchNorm2d(3)(x)
     with statistics_kept(norm):
         assert torch.equal(norm(x), expected)
-    assert norm.num_batches_tracked == 0 and not norm.running_mean.any() and norm.track_running_stats
+    assert (
+        norm.num_batches_tracked == 0 and not norm.running_mean.any() and norm.track_running_stats
+    )

@@ -86,11 +86,17 @@ def test_a_tensor_without_an_answer_stops_the_run():
 
 
 def test_an_unknown_row_is_named_with_the_nearest():
-    with pytest.raises(ConfigError, match="'bacbone'.*Did you mean 'backbone'"):
+    with pytest.raises(ConfigError, match=r"'bacbone'.*Did you mean 'backbone'"):
         answers([], {"bacbone": "mean"}, "mine")
 
 
 def test_the_users_rule_replaces_plain_means_only():
     table = {**EVERYTHING, "statistic": "uniform", "head": "home"}
     found = spread(table, rule="krum", norm="average")
-    assert found == {"backbone": "krum", "neck": "krum", "prototypes": "krum", "head": "home", "statistic": "uniform"}
+    assert found == {
+        "backbone": "krum",
+        "neck": "krum",
+        "prototypes": "krum",
+        "head": "home",
+        "statistic": "uniform",
+    }

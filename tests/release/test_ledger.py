@@ -1,4 +1,4 @@
-"""The ledger never rolls back, never repeats itself, and survives a kill in the middle of a line."""
+"""The ledger never rolls back, never repeats itself, and survives a kill inside a line."""
 
 import errno
 import json
@@ -7,6 +7,7 @@ import os
 import pytest
 
 from vitrail.errors import RunError
+from vitrail.files import read_tensors
 from vitrail.release.ledger import Ledger
 
 
@@ -95,8 +96,6 @@ def test_bytes_in_the_ledger_are_the_bytes_that_were_sent(tiny, releases):
     for site, lines in releases(run.path).items():
         assert [row["round"] for row in lines] == [1, 2, 3]
         for row in lines[:2]:
-            from vitrail.files import read_tensors
-
             file = run.path / f"server/transcript/round-{row['round']:05d}/{site}.safetensors"
             sent = read_tensors(file)[0]
             assert row["bytes"] == sum(t.numel() * t.element_size() for t in sent.values()) > 0
@@ -107,4 +106,7 @@ def test_bytes_in_the_ledger_are_the_bytes_that_were_sent(tiny, releases):
         names = {row["id"]: [name for name, _ in row["tensors"]] for row in declared}
         assert len(declared) == 2  # one for the rounds, one for the closing turn
         assert set(names[lines[0]["declaration"]]) == set(sent)
-        assert [json.loads(text[0])["kind"], json.loads(text[0])["facts"]["examples"] > 0] == ["enroll", True]
+        assert [json.loads(text[0])["kind"], json.loads(text[0])["facts"]["examples"] > 0] == [
+            "enroll",
+            True,
+        ]

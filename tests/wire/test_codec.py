@@ -34,15 +34,21 @@ def test_round_trip_of_every_type_and_shape():
     assert found == header and list(back) == list(sent)
     for name, tensor in sent.items():
         assert back[name].dtype == tensor.dtype and back[name].shape == tensor.shape
-        same = torch.equal(back[name].nan_to_num(7), tensor.nan_to_num(7)) if tensor.is_floating_point() else True
-        assert same and back[name].numpy().tobytes() == np.ascontiguousarray(tensor.numpy()).tobytes()
+        same = (
+            torch.equal(back[name].nan_to_num(7), tensor.nan_to_num(7))
+            if tensor.is_floating_point()
+            else True
+        )
+        assert (
+            same and back[name].numpy().tobytes() == np.ascontiguousarray(tensor.numpy()).tobytes()
+        )
         if tensor.numel():
             back[name].zero_()  # what arrived is ours to write
     assert decode(bytearray(encode({}, {}))) == ({}, {})
 
 
 def test_a_type_that_does_not_travel_is_named():
-    with pytest.raises(WireError, match="'c'.*complex"):
+    with pytest.raises(WireError, match=r"'c'.*complex"):
         encode({}, {"c": torch.ones(1, dtype=torch.complex64)})
 
 
@@ -94,7 +100,9 @@ LIES = {
     "header is a list": forged([], text=b'{"header": [], "tensors": []}'),
     "no JSON": forged(None, text=b"\xff\xfe"),
     "deep": forged(None, text=b"[" * 100_000 + b"]" * 100_000),
-    "endless number": forged([["w", "f4", 1]], text=b'{"header": {}, "tensors": [["w", "f4", [' + b"9" * 5000 + b"]]]}"),
+    "endless number": forged(
+        [["w", "f4", 1]], text=b'{"header": {}, "tensors": [["w", "f4", [' + b"9" * 5000 + b"]]]}"
+    ),
 }
 
 

@@ -65,6 +65,8 @@ class Nova(Rule):
     steps, so they are averaged plainly.
     """
 
+    counts = ("tau",)
+
     def lift(self, update: Update, weight: float, sent: Tensor) -> Tensor:
         """The change per normalized step times the weight; last number: weight times tau."""
         tau = float(update.counts["tau"])

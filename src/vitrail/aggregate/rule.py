@@ -44,6 +44,7 @@ class Rule:
     """A sum over sites. `sent` is the group's packed vector of what the sites received."""
 
     needs: Literal["sum", "all"] = "sum"
+    counts: tuple[str, ...] = ()  # what each update must count for it
 
     def __init__(self, group: Group, options: Aggregate) -> None:
         self.group = group

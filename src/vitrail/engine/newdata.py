@@ -119,7 +119,10 @@ def _without_labels(run: Run, path: Path, asked: tuple[str, ...]) -> Data:
 def _image_column(path: Path) -> tuple[str, str, str]:
     """The kind of a table, the column of its images, and another one that stands for a label."""
     if path.suffix.casefold() in (".parquet", ".pq"):
-        schema = pq.read_schema(path)
+        try:
+            schema = pq.read_schema(path)
+        except (pa.ArrowException, OSError) as err:
+            raise DataError(f"this Parquet file cannot be read ({err})", where=str(path)) from err
         for field in schema:
             struct = pa.types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0
             if struct or pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):

@@ -148,8 +148,21 @@ def _stages(config: Config, method: Method, network: Network) -> tuple[StagePlan
             counts=("examples", "steps", *method.counts),
             metrics=METRICS,
         )
+        _check_rules(schema, config.method.name)
         left = config.run.rounds - at + 1
         rounds = left if stage.rounds is None else min(stage.rounds, left)
         plans.append(StagePlan(stage, at, at + rounds - 1, schema, found, shared))
         at += rounds
     return tuple(plans)
+
+
+def _check_rules(schema: Schema, method: str) -> None:
+    """Every rule exists, and the sites count what it needs."""
+    for name in dict.fromkeys(f.rule for f in schema.up):
+        missing = sorted(set(RULES[name].counts) - set(schema.counts))
+        if missing:
+            raise ConfigError(
+                f"{name!r} needs every site to count {missing[0]!r}, and with {method} none does",
+                where="aggregate.rule",
+                hint="Choose another rule.",
+            )

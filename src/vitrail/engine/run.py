@@ -64,9 +64,12 @@ def start(loaded: Loaded, out: str | Path, on_round: OnRound | None = None) -> R
     """Start a run in a new folder and play it to its end."""
     folder = RunFolder(out)
     folder.check_free()
-    loaded = replace(loaded, config=settled(loaded))
-    federation = _federation(loaded)
-    plan, network = make_plan(loaded, federation.images.classes, _channels(federation))
+    try:
+        loaded = replace(loaded, config=settled(loaded))
+        federation = _federation(loaded)
+        plan, network = make_plan(loaded, federation.images.classes, _channels(federation))
+    except ConfigError as err:
+        raise err.in_file(loaded.source) from None
     folder.create(loaded.config)
     with _held(folder):
         _Engine(folder, plan, network, federation, on_round).run(fresh=True)

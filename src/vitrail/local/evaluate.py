@@ -26,4 +26,5 @@ def logits_of(network: Network, inputs: Inputs, rows: Rows, chunk: int = CHUNK) 
 
 def evaluate(network: Network, inputs: Inputs, rows: Rows, classes: int) -> dict[str, float | None]:
     """The figures of a network on some rows: loss, accuracy, AUROC and so on."""
-    return classification(logits_of(network, inputs, rows), inputs.labels[rows], classes)
+    logits = logits_of(network, inputs, rows) if len(rows) else torch.empty(0, classes)
+    return classification(logits, inputs.labels[rows], classes)

@@ -93,11 +93,11 @@ def epoch(count: int, batch_size: int, generator: torch.Generator) -> list[Tenso
     """Positions of one shuffled epoch in batches; a last batch of one joins the one before it.
 
     BatchNorm has no variance over a single image, so one image never stands alone unless it
-    is all there is.
+    is all there is, or batches of one are what was asked for.
     """
     order = torch.randperm(count, generator=generator)
     batches = list(torch.split(order, batch_size)) if count else []
-    if len(batches) > 1 and len(batches[-1]) == 1:
+    if len(batches) > 1 and len(batches[-1]) == 1 < batch_size:
         tail = batches.pop()
         batches[-1] = torch.cat([batches[-1], tail])
     return batches

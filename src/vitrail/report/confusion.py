@@ -37,7 +37,8 @@ def confusion_picture(
     names = [_short(classes[i]) for i in at]
     axes.set_xticks(at, names, fontsize=7, rotation=90)
     axes.set_yticks(at, names, fontsize=7)
-    axes.set(xlabel="predicted", ylabel="true")
+    axes.set_xlabel("predicted", fontsize=9)
+    axes.set_ylabel("true", fontsize=9)
     bar = figure.colorbar(image, ax=axes, shrink=0.7)
     bar.set_label("share of the true class", fontsize=8)
     bar.ax.tick_params(labelsize=7)

@@ -70,6 +70,8 @@ def reliability_picture(bins_: Sequence[Bin], ece: float | None, path: Path) -> 
     for axes in (top, below):
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=8)
+        axes.xaxis.label.set_size(9)
+        axes.yaxis.label.set_size(9)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": "vitrail"})
     write_bytes(path, buffer.getvalue())

@@ -1,0 +1,77 @@
+"""Grids: every cell once, what is finished is skipped, what changed is refused."""
+
+import pytest
+
+from vitrail.config import parse
+from vitrail.engine.sweep import cells, run_sweep
+from vitrail.errors import ConfigError, RunError
+from vitrail.report.compare import compare_runs, write_comparison
+
+TREE = {
+    "data": {"image_size": 16, "aviary": {"images": 40, "classes": 2}},
+    "partition": {"sites": 2},
+    "model": {"backbone": "small-cnn", "width": 4},
+    "method": {"name": "fedprox", "mu": 0.5},
+    "run": {"rounds": 2},
+}
+
+
+def grid(**sweep):
+    return parse({**TREE, "sweep": sweep})
+
+
+def test_cells_are_the_product_of_the_lists_with_overrides_where_they_belong():
+    loaded = grid(
+        methods=["fedprox", "fedavg"],
+        seeds=[1, 2],
+        alphas=[0.1, 1.0],
+        **{"with": {"fedavg": {"run": {"local_epochs": 3}}}},
+    )
+    found = cells(loaded)
+    assert len({cell.name for cell in found}) == 8
+    for cell in found:
+        config = cell.loaded.config
+        prox = config.method.name == "fedprox"
+        assert config.method.options == ({"mu": 0.5} if prox else {})
+        assert config.run.local_epochs == (1 if prox else 3)
+
+
+@pytest.mark.parametrize("sweep", [{"seeds": []}, {"seeds": 3}, {"rounds": [1]}, {"run.round": [1]}])
+def test_a_list_that_is_none_is_refused(sweep):
+    with pytest.raises(ConfigError):
+        cells(grid(**sweep))
+
+
+def test_a_grid_runs_once_resumes_and_ends_in_a_table(tmp_path):
+    loaded = grid(methods=["fedavg", "fedprox"], seeds=[1, 2, 3])
+    told = []
+
+    def on_cell(number, count, name):
+        told.append(name)
+
+    paths = run_sweep(loaded, tmp_path / "grid", on_cell)
+    assert len(told) == len(paths) == 6
+    (paths[0] / "server" / "finished").unlink()
+    run_sweep(loaded, tmp_path / "grid", on_cell)
+    assert told[6:] == [paths[0].name], "only the unfinished cell is touched again"
+
+    (table,) = compare_runs(paths)
+    assert {row.name for row in table.rows} == {"fedavg", "fedprox"}
+    assert all(row.n == 3 for row in table.rows) and table.rows[0].name == "fedavg"
+    written = write_comparison([table], tmp_path / "out")
+    assert {path.suffix for path in written} == {".md", ".csv", ".png"}
+
+    changed = grid(methods=["fedavg"], seeds=[1, 2, 3], **{"run.local_epochs": [2]})
+    (tmp_path / "grid" / cells(changed)[0].name).mkdir(exist_ok=True)
+    other = parse({**TREE, "run": {"rounds": 3}, "sweep": {"methods": ["fedavg"], "seeds": [1]}})
+    with pytest.raises(RunError, match="another configuration"):
+        run_sweep(other, tmp_path / "grid", on_cell)
+
+
+def test_settings_get_tables_of_their_own(tmp_path):
+    paths = run_sweep(grid(methods=["fedavg", "fedprox"], seeds=[1, 2], alphas=[0.5, 5.0]), tmp_path, lambda *_: None)
+    # alpha is not used by an IID partition, but it is a setting that varies within a method
+    tables = compare_runs(paths)
+    assert sorted(t.setting for t in tables) == ["partition.alpha = 0.5", "partition.alpha = 5.0"]
+    with pytest.raises(RunError, match="nothing to compare"):
+        compare_runs(paths[:1])

@@ -1,0 +1,167 @@
+"""One table of axioms: every method x {one site, dropout, refused update, resume, two workers}."""
+
+import math
+
+import pytest
+import torch
+
+import vitrail
+import vitrail.engine.round as rounds
+from vitrail.engine.sample import Draw
+from vitrail.files import read_tensors
+from vitrail.methods import METHODS
+
+CORRUPT = '''
+from dataclasses import replace
+
+from vitrail.release import DEFENSES, Defense
+
+
+@DEFENSES.register("corrupt")
+class Corrupt(Defense):
+    """In round 2 one site sends a NaN, or a count below zero if it sends no tensor."""
+
+    def apply(self, update, site, ctx):
+        if ctx.round != 2 or site.name != self.options["site"]:
+            return update, {}
+        if not update.tensors:
+            return replace(update, counts={**update.counts, "examples": -1}), {}
+        name = sorted(update.tensors)[0]
+        bad = update.tensors[name].clone()
+        bad.view(-1)[0] = float("nan")
+        return replace(update, tensors={**update.tensors, name: bad}), {}
+'''
+SCENARIOS = (
+    "one site",
+    "dropout",
+    "refused",
+    "resume",
+    pytest.param("two workers", marks=pytest.mark.slow),
+)
+
+
+@pytest.fixture(scope="session")
+def plugin(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plugin") / "corrupt.py"
+    path.write_text(CORRUPT)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def plain_run(tmp_path_factory, tiny_config):
+    """The undisturbed run of a method, made once."""
+    made = {}
+
+    def get(name):
+        if name not in made:
+            out = tmp_path_factory.mktemp("plain") / name
+            made[name] = vitrail.run(tiny_config(method={"name": name}), out)
+        return made[name]
+
+    return get
+
+
+def refused(plugin, site):
+    return {
+        "release": {"defenses": ["corrupt"], "corrupt": {"site": site}},
+        "run": {"plugins": [plugin]},
+    }
+
+
+def healthy(run, tensors):
+    assert run.finished and run.round == 3
+    assert all(bool(torch.isfinite(t).all()) for t in tensors.values())
+    rows = run.rows()
+    figures = [v for row in rows for v in row.values() if isinstance(v, float)]
+    assert figures and all(math.isfinite(v) for v in figures)
+    assert {row["round"] for row in rows} == {0, 1, 2, 3}
+    final = [row for row in rows if row["round"] == 3 and row["site"] != "*"]
+    assert sorted(row["site"] for row in final) == sorted(run.sites)
+    assert all(row["test_examples"] == 0 or 0 <= row["accuracy"] <= 1 for row in final)
+
+
+def stopping(progress):
+    if progress.round == 2:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("name", METHODS)
+def test_axioms(name, scenario, tiny, tmp_path, plugin, plain_run, ending, same_bits):
+    method = {"name": name}
+    pooled = METHODS[name].pooled
+    if scenario == "one site":
+        run = tiny(method=method, partition={"sites": 1, "kind": "iid"})
+        again = tiny("again", method=method, partition={"sites": 1, "kind": "iid"})
+        assert same_bits(run.path, again.path)
+    elif scenario == "dropout":
+        run = tiny(method=method, run={"dropout": 0.4})
+        again = tiny("again", method=method, run={"dropout": 0.4})
+        assert same_bits(run.path, again.path)
+        assert pooled or "dropped out" in (run.path / "log.txt").read_text()
+    elif scenario == "refused":
+        site = "pooled" if pooled else "site-01"
+        run = tiny(method=method, **refused(plugin, site))
+        log = (run.path / "log.txt").read_text()
+        assert log.count("refused") == 1 and f"round 2: refused {site}:" in log
+        rows = {(row["round"], row["site"]): row for row in run.rows()}
+        assert rows[2, "*"]["refused"] == 1 and rows[2, "*"]["accepted"] == (0 if pooled else 3)
+        assert not same_bits(run.path, plain_run(name).path)
+    elif scenario == "resume":
+        with pytest.raises(KeyboardInterrupt):
+            tiny("stopped", on_round=stopping, method=method)
+        run = vitrail.resume(tmp_path / "stopped")
+        assert same_bits(run.path, plain_run(name).path)
+    else:
+        run = tiny(method=method, run={"workers": 2})
+        assert same_bits(run.path, plain_run(name).path)
+    healthy(run, ending(run.path))
+
+
+@pytest.mark.parametrize("name", ["scaffold", "feddyn", "fedbn"])
+def test_a_refused_update_equals_a_dropout(name, tiny, plugin, monkeypatch, same_bits):
+    config = {"method": {"name": name}, "run": {"rounds": 4}}
+    bad = refused(plugin, "site-01")
+    bad["run"] |= config["run"]
+    refusing = tiny("refusing", method=config["method"], **bad)
+    real = rounds.draw
+
+    def without(examples, run, key, everybody):
+        found = real(examples, run, key, everybody)
+        if key.path != ("round", "2"):
+            return found
+        return Draw(tuple(s for s in found.sites if s != "site-01"), {"site-01": "dropped out"})
+
+    monkeypatch.setattr(rounds, "draw", without)
+    dropping = tiny("dropping", **config)
+    assert "refused site-01" in (refusing.path / "log.txt").read_text()
+    assert "without site-01" in (dropping.path / "log.txt").read_text()
+    assert same_bits(refusing.path, dropping.path)
+
+
+@pytest.mark.parametrize("name", ["fedbn", "fedper", "local"])
+def test_home_tensors_never_leave_and_differ_between_sites(name, tiny):
+    run = tiny(method={"name": name}, run={"record_updates": True})
+    home, travels = {}, set()
+    for site in run.sites:
+        files = sorted(run.path.glob(f"sites/{site}/state/*.safetensors"))
+        home[site] = {n.removeprefix("home/"): t for n, t in read_tensors(files[-1])[0].items()}
+    for file in run.path.glob("server/transcript/*/*.safetensors"):
+        travels |= {n.removeprefix("model/") for n in read_tensors(file)[0]}
+    names = set(home[run.sites[0]])
+    assert names and not names & travels
+    everything = {n for n in run.model(run.sites[0]).network.state_dict() if "num_batches" not in n}
+    assert names | travels == everything
+    if name == "local":
+        assert not travels
+    if name == "fedper":
+        assert names == {"head.weight", "head.bias"}
+    if name == "fedbn":  # by type of module: all of a BatchNorm, and nothing else
+        assert {"bn" in n or "downsample.1" in n for n in names} == {True}
+        assert not any("bn" in n or "downsample.1" in n for n in travels)
+    first, second = (run.model(site).network.state_dict() for site in run.sites[:2])
+    for tensor in names:
+        assert not torch.equal(first[tensor], second[tensor]), tensor
+    assert all(torch.equal(first[tensor], second[tensor]) for tensor in travels)
+    with pytest.raises(vitrail.errors.RunError, match="no global model"):
+        run.model()

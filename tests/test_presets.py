@@ -1,0 +1,47 @@
+"""Every method has a preset that runs, and every reproduction a small and a paper scale."""
+
+import pytest
+
+from vitrail.config import load
+from vitrail.engine.run import start
+from vitrail.engine.sweep import cells, load_grid
+from vitrail.errors import ConfigError
+from vitrail.methods import METHODS
+from vitrail.report.presets import FOLDER, preset, reproduction
+
+SMALL = (
+    "run.rounds=1",
+    "run.workers=1",
+    "data.image_size=16",
+    "data.aviary.images=60",
+    "partition.sites=3",
+    "model.width=8",
+)
+SHIPPED = [name for name in METHODS if METHODS[name].__module__.startswith("vitrail.")]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_preset_of_a_method_runs(name, tmp_path):
+    start(load(preset(name), SMALL), tmp_path / "run")
+    assert (tmp_path / "run" / "server" / "finished").exists()
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_method_says_what_it_does_and_where_it_comes_from(name):
+    assert METHODS[name].summary and METHODS[name].paper
+
+
+@pytest.mark.parametrize("file", sorted(p.name for p in (FOLDER / "reproduce").glob("*.toml")))
+def test_a_reproduction_is_a_grid_of_at_least_three_seeds(file):
+    loaded = load_grid(FOLDER / "reproduce" / file)
+    assert len({cell.loaded.config.run.seed for cell in cells(loaded)}) >= 3
+    name, scale, _ = file.rsplit(".", 2)
+    other = {"small": "paper", "paper": "small"}[scale]
+    assert (FOLDER / "reproduce" / f"{name}.{other}.toml").exists()
+
+
+def test_unknown_names_and_missing_images():
+    with pytest.raises(ConfigError, match="baselines"):
+        reproduction("baseline", "small", None)
+    with pytest.raises(ConfigError, match="--data"):
+        reproduction("baselines", "small", None)
