@@ -29,6 +29,8 @@ check: .venv/ready
 
 bench-engine: .venv/ready
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/features.py
+	$(BIN)/python benchmarks/memory.py
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

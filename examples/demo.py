@@ -50,8 +50,10 @@ def main():
     tables = compare_runs(paths, baseline="local")
     *_, curves = write_comparison(tables, out / "figures")
     scores = {row.name: row.mean for row in tables[0].rows}
-    print(f"\nmean accuracy on the sites' own test images: {scores['local']:.2f} alone, "
-          f"{scores['fedavg']:.2f} together (chance is 0.17), in {time.monotonic() - began:.0f} s")
+    print(
+        f"\nmean accuracy on the sites' own test images: {scores['local']:.2f} alone, "
+        f"{scores['fedavg']:.2f} together (chance is 0.17), in {time.monotonic() - began:.0f} s"
+    )
     print(f"\nlook at  {out / 'birds.png'}   the six kinds of birds, which differ only in parts")
     print(f"         {partition}   who holds what")
     print(f"         {curves}   what the federation gains")

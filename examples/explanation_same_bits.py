@@ -1,6 +1,6 @@
 """The same run with one worker and with two ends with the same bits.
 
-    python examples/explanation_same_bits.py
+python examples/explanation_same_bits.py
 """
 
 import tempfile

@@ -1,6 +1,6 @@
 """A method of one's own, in the same file that runs it: the head stays home, and a pull.
 
-    python examples/how_to_method.py
+python examples/how_to_method.py
 """
 
 import tempfile

@@ -1,6 +1,6 @@
 """The tutorial as a script: train a federation, look at its figures, use its model.
 
-    python examples/tutorial_first_federation.py
+python examples/tutorial_first_federation.py
 """
 
 import tempfile

@@ -6,7 +6,12 @@ import sys
 
 import pytest
 
-EXAMPLES = ("tutorial_first_federation", "how_to_method", "reference_config", "explanation_same_bits")
+EXAMPLES = (
+    "tutorial_first_federation",
+    "how_to_method",
+    "reference_config",
+    "explanation_same_bits",
+)
 
 
 @pytest.mark.slow

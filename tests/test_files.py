@@ -33,7 +33,11 @@ def test_nan_is_not_json(tmp_path):
 
 
 def test_tensors_come_back_with_their_header(tmp_path):
-    tensors = {"a": torch.arange(6.0).view(2, 3).t(), "empty": torch.empty(0, 4), "one": torch.tensor(7)}
+    tensors = {
+        "a": torch.arange(6.0).view(2, 3).t(),
+        "empty": torch.empty(0, 4),
+        "one": torch.tensor(7),
+    }
     files.write_tensors(tmp_path / "t.safetensors", tensors, {"round": 3, "sites": ["ü"]})
     found, meta = files.read_tensors(tmp_path / "t.safetensors")
     assert meta == {"round": 3, "sites": ["ü"]}

@@ -85,7 +85,6 @@ def test_sigkill_at_a_random_moment(kill, references, tmp_path, same_bits, relea
     for site, lines in releases(out).items():
         assert max(Counter(line["round"] for line in lines).values()) == 1
         assert lines == expected[site]
-    assert not list(out.rglob("*.tmp")) or process.returncode == -signal.SIGKILL
 
 
 def workers_of(pid):

@@ -36,7 +36,9 @@ def test_cells_are_the_product_of_the_lists_with_overrides_where_they_belong():
         assert config.run.local_epochs == (1 if prox else 3)
 
 
-@pytest.mark.parametrize("sweep", [{"seeds": []}, {"seeds": 3}, {"rounds": [1]}, {"run.round": [1]}])
+@pytest.mark.parametrize(
+    "sweep", [{"seeds": []}, {"seeds": 3}, {"rounds": [1]}, {"run.round": [1]}]
+)
 def test_a_list_that_is_none_is_refused(sweep):
     with pytest.raises(ConfigError):
         cells(grid(**sweep))
@@ -69,7 +71,11 @@ def test_a_grid_runs_once_resumes_and_ends_in_a_table(tmp_path):
 
 
 def test_settings_get_tables_of_their_own(tmp_path):
-    paths = run_sweep(grid(methods=["fedavg", "fedprox"], seeds=[1, 2], alphas=[0.5, 5.0]), tmp_path, lambda *_: None)
+    paths = run_sweep(
+        grid(methods=["fedavg", "fedprox"], seeds=[1, 2], alphas=[0.5, 5.0]),
+        tmp_path,
+        lambda *_: None,
+    )
     # alpha is not used by an IID partition, but it is a setting that varies within a method
     tables = compare_runs(paths)
     assert sorted(t.setting for t in tables) == ["partition.alpha = 0.5", "partition.alpha = 5.0"]

@@ -8,6 +8,7 @@ import torch
 import vitrail
 import vitrail.engine.round as rounds
 from vitrail.engine.sample import Draw
+from vitrail.errors import ConfigError
 from vitrail.files import read_tensors
 from vitrail.methods import METHODS
 
@@ -165,3 +166,21 @@ def test_home_tensors_never_leave_and_differ_between_sites(name, tiny):
     assert all(torch.equal(first[tensor], second[tensor]) for tensor in travels)
     with pytest.raises(vitrail.errors.RunError, match="no global model"):
         run.model()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"method": {"name": "feddyn"}, "aggregate": {"rule": "median"}}, "its own mean only"),
+        ({"method": {"name": "feddyn"}, "aggregate": {"weights": "examples"}}, "its own mean only"),
+        ({"method": {"name": "fednova"}, "aggregate": {"rule": "krum"}}, "no plain mean"),
+        ({"method": {"name": "local"}, "aggregate": {"rule": "median"}}, "no plain mean"),
+        ({"aggregate": {"rule": "nova"}}, "count 'tau'"),
+        ({"release": {"defenses": ["tipp"]}}, "no defense"),
+        ({"release": {"tip": {"r": 0.1}}}, "not in release.defenses"),
+    ],
+)
+def test_combinations_that_cannot_be_right_stop_before_they_start(tiny, tmp_path, changes, words):
+    with pytest.raises(ConfigError, match=words):
+        tiny("refused", **changes)
+    assert not (tmp_path / "refused").exists()

@@ -60,7 +60,7 @@ class Guard:
         if set(update.counts) != set(self.schema.counts):
             return f"it counts {sorted(update.counts)}, not {sorted(self.schema.counts)}"
         for name, value in update.counts.items():
-            if not isinstance(value, int | float) or not 0 < value <= _LARGEST_COUNT:
+            if not isinstance(value, int | float) or not 1 <= value <= _LARGEST_COUNT:
                 return f"count {name!r} is {value!r:.40}"
         if extra := sorted(set(update.metrics) - set(self.schema.metrics)):
             return f"metric {extra[0]!r} was not declared"

@@ -35,8 +35,9 @@ class RunFolder:
         self._lock: int | None = None
 
     def check_free(self) -> None:
-        """Refuse a folder that holds anything."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        """Refuse a folder that holds any file; empty folders of a killed start do not count."""
+        files = (p for p in self.path.rglob("*") if not p.is_dir() and p.suffix != ".tmp")
+        if self.path.exists() and (not self.path.is_dir() or next(files, None) is not None):
             raise RunError(
                 "this folder exists and is not empty",
                 where=str(self.path),
@@ -86,6 +87,11 @@ class RunFolder:
     def lock_handle(self) -> tuple[int, ...]:
         """The held lock as a descriptor to pass on, if there is one."""
         return () if self._lock is None else (self._lock,)
+
+    def sweep_up(self) -> None:
+        """Remove the half-written files of a killed process."""
+        for path in self.path.rglob(".*.tmp"):
+            path.unlink(missing_ok=True)
 
     def unlock(self) -> None:
         """Let go of the folder."""

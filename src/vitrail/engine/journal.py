@@ -9,6 +9,7 @@ from vitrail.engine.federation import Federation
 from vitrail.engine.folder import RunFolder
 from vitrail.engine.plan import FIGURES, Plan
 from vitrail.engine.round import RoundReport
+from vitrail.files import write_text
 from vitrail.release.update import Update
 
 SERVER = "*"  # the row of the global model on the server's own test images
@@ -112,7 +113,7 @@ class Journal:
     def done(self) -> None:
         """The last line; `finished` looks for it."""
         self.folder.log(f"finished after {self.plan.config.run.rounds} rounds")
-        (self.folder.path / "server" / "finished").touch()
+        write_text(self.folder.server / "finished", "")
 
     def latest(self) -> tuple[float | None, float | None]:
         """Accuracy and loss as last seen, for a progress bar."""

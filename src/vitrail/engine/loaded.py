@@ -111,7 +111,7 @@ class Run:
         if site not in versions.accepted:
             if home:
                 raise RunError(
-                    f"site {site!r} has not taken part in a round yet, so it has no model of its own",
+                    f"site {site!r} took no part in a round yet: it has no model of its own",
                     where=str(self.path),
                     hint=f"Sites that have: {', '.join(sorted(versions.accepted)[:5]) or 'none'}.",
                 )

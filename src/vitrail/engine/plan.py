@@ -99,6 +99,12 @@ def make_plan(loaded: Loaded, classes: tuple[str, ...], channels: int) -> tuple[
     method = METHODS[config.method.name](config.method.options, loaded.source)
     optimizer = method.optimizer.overridden(config.optimizer)
     method.check(optimizer)
+    if method.exact and (config.aggregate.rule != "mean" or config.aggregate.weights == "examples"):
+        raise ConfigError(
+            f"the state of {config.method.name} is right for its own mean only",
+            where="aggregate",
+            hint='Leave rule = "mean" and weights = "method", or choose another method.',
+        )
     for name in config.release.defenses:
         DEFENSES[name]
     for name in config.release.options:

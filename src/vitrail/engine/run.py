@@ -97,6 +97,7 @@ def resume(
     if (folder.server / "finished").exists():
         return folder
     with _held(folder):
+        folder.sweep_up()
         federation = _federation(loaded)
         plan, network = make_plan(loaded, federation.images.classes, _channels(federation))
         _Engine(folder, plan, network, federation, on_round, workers).run(fresh=False)

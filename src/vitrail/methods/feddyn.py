@@ -34,6 +34,7 @@ class FedDyn(Method):
     paper = "Acar et al. 2021, arXiv:2111.04263"
     Options = DynOptions
     weighting = "uniform"
+    exact = True
 
     def begin(self, site: Site, down: Mapping[str, Tensor], ctx: Context) -> Terms:
         """The two pulls of the regularizer, and clipping."""

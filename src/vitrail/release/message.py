@@ -36,7 +36,7 @@ class Field:
 class Schema:
     """Everything that may travel in one stage: tensors down; tensors, counts and metrics up.
 
-    Counts are positive numbers that the server computes with; metrics it only writes down.
+    Counts are numbers from 1 up that the server computes with; metrics it only writes down.
     """
 
     down: tuple[Field, ...]
