@@ -4,9 +4,9 @@ import sys
 import time
 from pathlib import Path
 
-from vitrail.cli.run import free_folder
 from vitrail.data.check import contact_sheet
 from vitrail.data.source import load as load_images
+from vitrail.engine.folder import free_folder
 from vitrail.engine.sweep import load_grid, run_sweep
 from vitrail.report.compare import compare_runs, write_comparison
 from vitrail.report.pictures import run_pictures

@@ -17,17 +17,19 @@ __all__ = ["__version__", "load", "resume", "run"]
 
 def run(
     config: str | Path | Mapping[str, Any] | Config,
-    out: str | Path,
+    out: str | Path | None = None,
     on_round: Callable[[Progress], None] | None = None,
     overrides: tuple[str, ...] = (),
 ) -> Run:
     """Train a federation. `config` is a TOML file, a dictionary of sections, or a `Config`.
 
-    Writes the run folder `out`, which must not exist, and returns it opened. `on_round` is
-    told after each round. Works from a notebook and from a script without a main guard.
+    Writes the run folder `out`, which must not exist (left out: a new one under `runs/`), and
+    returns it opened. `on_round` is told after each round. Works from a notebook and from a
+    script without a main guard.
     """
     from vitrail.config import Config, load, parse
     from vitrail.engine import start
+    from vitrail.engine.folder import free_folder
 
     if isinstance(config, Config):
         config = config.model_dump(mode="json", exclude_none=True)
@@ -35,8 +37,9 @@ def run(
         loaded = parse(config, Path.cwd(), "config", overrides)
     else:
         loaded = load(config, overrides)
-    start(loaded, out, on_round)
-    return _open(out)
+    folder = free_folder(Path("runs"), Path(loaded.source).stem) if out is None else out
+    start(loaded, folder, on_round)
+    return _open(folder)
 
 
 def resume(out: str | Path, on_round: Callable[[Progress], None] | None = None) -> Run:

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from vitrail.config import load
 from vitrail.engine import Progress as Round
 from vitrail.engine import RunFolder, resume, start
+from vitrail.engine.folder import free_folder
 from vitrail.engine.run import OnRound
 from vitrail.report.pictures import run_pictures
 
@@ -56,12 +57,6 @@ def resume_command(
     with progress(quiet) as on_round:
         resume(run, workers, on_round)
     finish(run, quiet)
-
-
-def free_folder(parent: Path, stem: str) -> Path:
-    """The first of stem, stem-2, stem-3 ... that does not exist."""
-    names = (stem if n == 1 else f"{stem}-{n}" for n in range(1, 1_000_000))
-    return next(parent / name for name in names if not (parent / name).exists())
 
 
 def finish(folder: Path, quiet: bool) -> None:

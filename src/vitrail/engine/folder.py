@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import math
 import os
@@ -145,6 +146,12 @@ class RunFolder:
         with writing(self.parquet_file):
             pq.write_table(pa.table(table), temporary)
             temporary.replace(self.parquet_file)
+
+
+def free_folder(parent: Path, stem: str) -> Path:
+    """The first of stem, stem-2, stem-3 ... that does not exist."""
+    names = (stem if n == 1 else f"{stem}-{n}" for n in itertools.count(1))
+    return next(parent / name for name in names if not (parent / name).exists())
 
 
 def _number(value: Any) -> float | None:
