@@ -108,7 +108,7 @@ def test_methods_and_version(vitrail_command):
 @pytest.mark.parametrize("words", [["run"], ["resume"], ["predict"], ["evaluate"], ["compare"]])
 def test_help_explains_arguments(vitrail_command, words):
     code, out, _ = vitrail_command(*words, "--help")
-    assert code == 0 and "folder" in out or "TOML" in out
+    assert code == 0 and ("folder" in out or "TOML" in out)
 
 
 def test_the_library_makes_a_folder_of_its_own_where_none_is_named(vitrail_command, tmp_path):
