@@ -12,32 +12,27 @@ from typing import Any
 
 import torch
 
-from vitrail.config import Config, Loaded, dump
-from vitrail.data.normalize import Normalize
-from vitrail.data.store import share
+from vitrail.config import Loaded, dump
 from vitrail.engine.checkpoint import Checkpoints, Identity
 from vitrail.engine.features import cached_features
 from vitrail.engine.federation import Federation, assemble
 from vitrail.engine.folder import RunFolder
-from vitrail.engine.host import Host
+from vitrail.engine.hire import hire
 from vitrail.engine.journal import COLUMNS, Journal
 from vitrail.engine.loaded import write_card
 from vitrail.engine.plan import Plan, make_plan
-from vitrail.engine.pool import InProcess, Pool
+from vitrail.engine.pool import Pool
 from vitrail.engine.round import Versions, close_run, play
+from vitrail.engine.settle import essence, settled
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.engine.transcript import Transcript
-from vitrail.engine.workers import Workers, pack_site
 from vitrail.errors import ConfigError, RunError
 from vitrail.files import write_json
-from vitrail.local.inputs import Inputs
 from vitrail.local.metrics import classification
 from vitrail.methods import METHODS
-from vitrail.methods.method import resolved
 from vitrail.methods.server import Server
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import Network
-from vitrail.registry import load_plugins
 from vitrail.release.door import Door
 
 
@@ -76,18 +71,6 @@ def start(loaded: Loaded, out: str | Path, on_round: OnRound | None = None) -> R
     return folder
 
 
-def settled(loaded: Loaded) -> Config:
-    """The configuration as it is stored with a run: every default filled in, paths absolute."""
-    load_plugins(loaded.config.run.plugins, loaded.base)
-    return absolute(replace(loaded, config=resolved(loaded)))
-
-
-def essence(config: Config) -> Config:
-    """The configuration without what may differ between a run and its resume."""
-    run = config.run.model_copy(update={"workers": 1, "device": "auto"})
-    return config.model_copy(update={"run": run})
-
-
 def resume(
     out: str | Path, workers: int | None = None, on_round: OnRound | None = None
 ) -> RunFolder:
@@ -122,38 +105,6 @@ def _channels(federation: Federation) -> int:
     return int(federation.images.images.shape[3])
 
 
-def absolute(loaded: Loaded) -> Config:
-    """The configuration with every path made absolute, so that the stored file stands alone."""
-    config = loaded.config
-    data, model, run = config.data, config.model, config.run
-    if data.path is not None:
-        data = data.model_copy(
-            update={"path": str((loaded.base / Path(data.path).expanduser()).resolve())}
-        )
-    if model.weights not in (None, "imagenet"):
-        weights = str((loaded.base / Path(str(model.weights)).expanduser()).resolve())
-        model = model.model_copy(update={"weights": weights})
-    plugins = tuple(
-        str((loaded.base / p).resolve()) if p.endswith(".py") else p for p in run.plugins
-    )
-    return config.model_copy(
-        update={"data": data, "model": model, "run": run.model_copy(update={"plugins": plugins})}
-    )
-
-
-def pick_device(name: str) -> torch.device:
-    """`auto` is a GPU where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    elif (name == "cuda" and not torch.cuda.is_available()) or (
-        name == "mps" and not torch.backends.mps.is_available()
-    ):
-        raise ConfigError(
-            f"this machine has no {name} device", where="run.device", hint='Use "auto" or "cpu".'
-        )
-    return torch.device(name)
-
-
 @dataclass
 class _Engine:
     folder: RunFolder
@@ -174,7 +125,8 @@ class _Engine:
             self.federation.digest(),
         )
         begun = self._begin(fresh)
-        pool = self._pool()
+        count = self.workers or self.plan.config.run.workers
+        pool = hire(self.plan, self.network, self.federation, self.folder, count)
         try:
             if self.plan.config.model.cache_features and self.network.cut:
                 path = cached_features(
@@ -212,44 +164,6 @@ class _Engine:
         self.folder.cut_back(begun)
         self.folder.log(f"resumed after round {begun}")
         return begun
-
-    def _pool(self) -> Pool:
-        run = self.plan.config.run
-        device = pick_device(run.device)
-        images, count = self.federation.images, self.workers or run.workers
-        if count > 1 and device.type == "cpu":
-            store = share(images.images)
-            sites = [pack_site(site) for site in self.federation.sites.values()]
-            setup = {
-                "op": "setup",
-                "config": self.plan.config.model_dump(mode="json", exclude_none=True),
-                "base": str(self.folder.path.resolve()),
-                "source": str(self.folder.config_file),
-                "classes": self.plan.classes,
-                "channels": self.plan.channels,
-                "fd": store.fd,
-                "shape": images.images.shape,
-                "device": device.type,
-                "sites": [index for index, _ in sites],
-                "folder": str(self.folder.path.resolve()),
-            }
-            tensors = {
-                "labels": torch.from_numpy(images.labels),
-                "rows": torch.cat([rows for _, rows in sites]),
-            }
-            lock = self.folder.lock_handle
-            self._store = store
-            return Workers(count, (setup, tensors), (store.fd, *lock))
-        inputs = Inputs(
-            images=images.images,
-            labels=images.labels,
-            normalize=Normalize.of(self.plan.config, self.plan.channels),
-            augment=self.plan.config.data.augment,
-            device=device,
-        )
-        return InProcess(
-            Host(self.plan, self.network, inputs, self.federation.sites, self.folder.path)
-        )
 
     def _computing(self, done: int, total: int) -> None:
         if self.on_round is not None:
@@ -296,9 +210,9 @@ class _Engine:
         self.journal.done()
 
     def _evaluate(self, pool: Pool, number: int) -> None:
-        """The global model on the server's own test images, where there are any."""
+        """The global model on the server's own test images, where there are both."""
         rows = self.federation.server_test
-        if len(rows) and self.plan.stage_at(max(1, number)).travels:
+        if len(rows) and not self.plan.stage_at(max(1, number)).home:
             logits = pool.logits(self.server.values, rows)
             found = classification(
                 logits, self.federation.images.labels[rows], len(self.plan.classes)

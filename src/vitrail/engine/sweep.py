@@ -10,7 +10,8 @@ from typing import Any
 
 from vitrail.config.load import Loaded, dump, load, parse
 from vitrail.engine.folder import RunFolder
-from vitrail.engine.run import OnRound, essence, resume, settled, start
+from vitrail.engine.run import OnRound, resume, start
+from vitrail.engine.settle import essence, settled
 from vitrail.errors import ConfigError, RunError
 from vitrail.files import folder_name
 

@@ -54,8 +54,9 @@ class _Worker:
 class Workers:
     """N processes, one thread each. Jobs go out in order; answers come back in that order."""
 
-    def __init__(self, count: int, setup: Message, fds: tuple[int, ...]) -> None:
+    def __init__(self, count: int, setup: Message, fds: tuple[int, ...], owner: object) -> None:
         self._fds = fds
+        self._owner = owner  # keeps the shared memory behind the descriptors alive
         self._setup: list[Message] = [setup]
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
