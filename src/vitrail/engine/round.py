@@ -61,7 +61,7 @@ def play(
     down = Down(round_, tensors, digest({"round": round_, "stage": ctx.stage}, tensors))
     weights = _weights(plan, server, chosen.sites)
     total = Aggregator(stage.schema, tensors, config.aggregate)
-    due = (round_ - 1) % config.run.evaluate_every == 0
+    due = (round_ - 1) % config.run.evaluate_every == 0 and plan.method.sends_global
     tasks = [versions.task(site, round_, evaluate=due) for site in chosen.sites]
     kept: set[str] = set()
     for task, reply in zip(tasks, pool.turns(tasks, down), strict=True):

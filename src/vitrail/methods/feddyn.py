@@ -35,6 +35,7 @@ class FedDyn(Method):
     Options = DynOptions
     weighting = "uniform"
     exact = True
+    sends_global = False
 
     def begin(self, site: Site, down: Mapping[str, Tensor], ctx: Context) -> Terms:
         """The two pulls of the regularizer, and clipping."""

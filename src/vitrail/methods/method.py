@@ -45,6 +45,7 @@ class Method:
     model: ClassVar[str] = "linear"
     optimizer: ClassVar[OptimizerSettings] = OptimizerSettings()
     weighting: ClassVar[Literal["examples", "uniform"]] = "examples"
+    sends_global: ClassVar[bool] = True  # else sites can judge the global model at the end only
     exact: ClassVar[bool] = False  # its state is right for its own plain mean only
     counts: ClassVar[tuple[str, ...]] = ()
     pooled: ClassVar[bool] = False
