@@ -66,7 +66,6 @@ def test_the_example_of_the_docs_is_read_as_it_stands(tmp_path):
         ({"data": {"balance": True}}, ["data.balance", "data.positive"]),
         ({"data": {"augment": {"flip": True}}, "model": {"frozen": True}}, ["data.augment"]),
         ({"data": {"views": ["identity", "flip"]}}, ["data.views", "model.frozen"]),
-        ({"method": {"name": "local"}, "run": {"participation": 0.5}}, ["run.participation"]),
     ],
 )
 def test_a_mistake_is_one_sentence_that_names_file_key_and_choice(tree, words):

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.torch import save_file
 
 import vitrail
 import vitrail.engine.folder as folders
@@ -195,4 +196,30 @@ def test_a_broken_checkpoint_and_a_lost_state_are_named(tiny, tmp_path):
     for file in (tmp_path / "run" / "sites").rglob("round-00002.safetensors"):
         file.unlink()
     with pytest.raises(RunError, match="state of round 2 is gone"):
+        vitrail.resume(tmp_path / "run")
+
+
+def test_a_finished_run_with_an_edited_configuration_is_refused(tiny):
+    run = tiny()
+    file = run.path / "config.toml"
+    file.write_text(file.read_text().replace("rounds = 3", "rounds = 9"))
+    with pytest.raises(RunError, match="config of this run changed"):
+        vitrail.resume(run.path)
+
+
+def test_other_weights_are_refused_at_a_resume(tiny, tmp_path, tiny_config):
+    start = tiny("donor", run={"rounds": 0}).model().network.backbone
+    weights = tmp_path / "w.safetensors"
+    save_file(start.state_dict(), weights)
+
+    def stop(progress):
+        raise KeyboardInterrupt
+
+    changes = {"model": {"weights": str(weights), "frozen": True}}
+    with pytest.raises(KeyboardInterrupt):
+        tiny("run", on_round=stop, **changes)
+    save_file(
+        {n: t + 1 if t.is_floating_point() else t for n, t in start.state_dict().items()}, weights
+    )
+    with pytest.raises(RunError, match="weights of this run changed"):
         vitrail.resume(tmp_path / "run")

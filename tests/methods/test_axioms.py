@@ -15,15 +15,22 @@ from vitrail.methods import METHODS
 CORRUPT = '''
 from dataclasses import replace
 
+from vitrail.config.schema import Table
 from vitrail.release import DEFENSES, Defense
+
+
+class SiteOption(Table):
+    site: str
 
 
 @DEFENSES.register("corrupt")
 class Corrupt(Defense):
     """In round 2 one site sends a NaN, or a count below zero if it sends no tensor."""
 
+    Options = SiteOption
+
     def apply(self, update, site, ctx):
-        if ctx.round != 2 or site.name != self.options["site"]:
+        if ctx.round != 2 or site.name != self.options.site:
             return update, {}
         if not update.tensors:
             return replace(update, counts={**update.counts, "examples": -1}), {}
@@ -179,6 +186,11 @@ def test_home_tensors_never_leave_and_differ_between_sites(name, tiny):
         ({"aggregate": {"rule": "nova"}}, "count 'tau'"),
         ({"release": {"defenses": ["tipp"]}}, "no defense"),
         ({"release": {"tip": {"r": 0.1}}}, "not in release.defenses"),
+        ({"release": {"defenses": ["none"], "none": {"r": 1}}}, "release.none.r"),
+        ({"method": {"name": "fedbn"}, "model": {"backbone": "small-cnn"}}, "trains none"),
+        ({"method": {"name": "fednova"}, "optimizer": {"name": "adam"}}, "FedNova"),
+        ({"run": {"min_sites": 9}}, "run.min_sites"),
+        ({"run": {"device": "mps"}}, "no mps device"),
     ],
 )
 def test_combinations_that_cannot_be_right_stop_before_they_start(tiny, tmp_path, changes, words):

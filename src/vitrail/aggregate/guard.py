@@ -27,13 +27,19 @@ class Guard:
     reference: Mapping[str, Tensor]
     max_norm: float
 
-    def refusal(self, update: Update, weight: float, expected: tuple[str, int, str]) -> str | None:
+    def refusal(
+        self,
+        update: Update,
+        weight: float,
+        expected: tuple[str, int, str],
+        limits: Mapping[str, float],
+    ) -> str | None:
         """Why this update is refused, in one sentence, or None if it may be added."""
         if (update.site, update.round, update.stage) != expected:
             return f"it belongs to {update.site}, round {update.round}, stage {update.stage!r}"
         return (
             self._declared(update.tensors)
-            or self._counted(update, weight)
+            or self._counted(update, weight, limits)
             or self._finite(update.tensors)
             or self._bounded(update.tensors)
         )
@@ -54,7 +60,7 @@ class Guard:
                 )
         return None
 
-    def _counted(self, update: Update, weight: float) -> str | None:
+    def _counted(self, update: Update, weight: float, limits: Mapping[str, float]) -> str | None:
         if not math.isfinite(weight) or weight < 0:
             return f"its weight is {weight}"
         if set(update.counts) != set(self.schema.counts):
@@ -62,6 +68,8 @@ class Guard:
         for name, value in update.counts.items():
             if not isinstance(value, int | float) or not 1 <= value <= _LARGEST_COUNT:
                 return f"count {name!r} is {value!r:.40}"
+            if value > limits.get(name, _LARGEST_COUNT):
+                return f"count {name!r} is {value}, more than {limits[name]} is impossible"
         if extra := sorted(set(update.metrics) - set(self.schema.metrics)):
             return f"metric {extra[0]!r} was not declared"
         figures: Mapping[str, object] = update.metrics  # what arrived may be anything

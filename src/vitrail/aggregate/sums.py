@@ -69,9 +69,18 @@ class Aggregator:
             zeros = {f.name: sent.get(f.name, torch.zeros(f.shape)) for f in group.fields}
             self._groups.append(_Running(RULES[name](group, options), group.pack(zeros)))
 
-    def offer(self, update: Update, weight: float, expected: tuple[str, int, str]) -> str | None:
-        """Add an update, or record why it was refused and return that sentence."""
-        reason = self.guard.refusal(update, weight, expected)
+    def offer(
+        self,
+        update: Update,
+        weight: float,
+        expected: tuple[str, int, str],
+        limits: Mapping[str, float] | None = None,
+    ) -> str | None:
+        """Add an update, or record why it was refused and return that sentence.
+
+        `limits` are the largest counts that an honest site can have.
+        """
+        reason = self.guard.refusal(update, weight, expected, limits or {})
         if reason is not None:
             self._refused[expected[0]] = reason
             return reason

@@ -324,8 +324,4 @@ class Config(Table):
             raise ValueError("data.views and data.augment are two ways to vary images: keep one")
         if len(data.views) > 1 and not (model.frozen and model.cache_features):
             raise ValueError("data.views needs cached features: set model.frozen")
-        if self.run.participation < 1 and self.method.name in ("local", "centralized"):
-            raise ValueError(
-                f'run.participation must be 1.0 with method.name = "{self.method.name}"'
-            )
         return self

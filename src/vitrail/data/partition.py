@@ -116,10 +116,9 @@ def _held_by_split(images: ImageSet, units: Ints) -> Mask:
     held = np.asarray(images.splits == "test")
     both = np.intersect1d(units[held], units[~held])
     if len(both):
-        assert images.patients is not None  # an image alone is on one side only
-        example = str(images.patients[units == both[0]][0])
+        example = str(images.names[units == both[0]][0])
         raise DataError(
-            f"{len(both)} patients have images in both train and test, {example!r} for one",
+            f"{len(both)} patients have images in both train and test, the one of {example!r} too",
             where="data.split",
             hint="Repair that column, or leave data.split out and let Vitrail split by patient.",
         )

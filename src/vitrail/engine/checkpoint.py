@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -23,6 +23,7 @@ class Identity:
 
     config: str
     data: str
+    weights: str
 
 
 class Checkpoints:
@@ -50,8 +51,7 @@ class Checkpoints:
             "round": round_,
             "roster": server.roster,
             "accepted": versions.accepted,
-            "config": identity.config,
-            "data": identity.data,
+            **asdict(identity),
         }
         write_tensors(self.path(round_), {**model, **state}, meta)
         versions.durable = dict(versions.accepted)
@@ -75,13 +75,8 @@ class Checkpoints:
         if newest is None:
             raise RunError("there is no checkpoint to go on from", where=str(self.folder))
         tensors, meta = read_tensors(self.path(newest))
-        for name, now in (("config", identity.config), ("data", identity.data)) if identity else ():
-            if meta[name] != now:
-                raise RunError(
-                    f"the {name} of this run changed since it was started",
-                    where=str(self.folder.parent.parent),
-                    hint="Put it back as it was, or start a new run.",
-                )
+        for name, now in asdict(identity).items() if identity else ():
+            self._same(name, meta[name], now)
         views = server.layout.views(server.values)
         for name, tensor in views.items():
             tensor.copy_(tensors[f"model/{name}"])
@@ -92,6 +87,20 @@ class Checkpoints:
         versions.accepted = {site: int(r) for site, r in meta["accepted"].items()}
         versions.durable = dict(versions.accepted)
         return int(meta["round"])
+
+    def check_config(self, now: str) -> None:
+        """Refuse a run whose configuration is no longer the one it was made with."""
+        newest = self.newest()
+        if newest is not None:
+            self._same("config", read_tensors(self.path(newest))[1]["config"], now)
+
+    def _same(self, name: str, then: str, now: str) -> None:
+        if then != now:
+            raise RunError(
+                f"the {name} of this run changed since it was started",
+                where=str(self.folder.parent.parent),
+                hint="Put it back as it was, or start a new run.",
+            )
 
     def frozen(self) -> dict[str, torch.Tensor]:
         """The tensors that never change."""

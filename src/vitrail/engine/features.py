@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.format import open_memmap
 
+from vitrail.data.normalize import Normalize
 from vitrail.data.store import cache_folder
 from vitrail.engine.federation import Federation
 from vitrail.engine.plan import Plan
@@ -72,10 +73,13 @@ def _digest(plan: Plan, network: Network, federation: Federation) -> str:
         network.pools_in_prefix,
         list(config.data.views),
     ]
-    found.update(repr([*head, config.data.normalize, federation.images.images.shape]).encode())
+    reduce = type(network.head).reduce.__qualname__ if network.pools_in_prefix else ""
+    normalize = Normalize.of(config, plan.channels)
+    told = [*head, reduce, normalize, federation.images.images.shape]
+    found.update(repr(told).encode())
     for name, tensor in network.state_dict().items():
         if network.is_frozen(name):
-            found.update(name.encode() + tensor.contiguous().numpy().tobytes())
+            found.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
     found.update(np.ascontiguousarray(federation.images.images).reshape(-1).data)
     return found.hexdigest()
 

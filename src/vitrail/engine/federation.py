@@ -19,6 +19,7 @@ from vitrail.registry import load_plugins
 from vitrail.rng import server
 
 POOLED = "pooled"
+SERVER = "*"  # whose row in the metrics is that of the global model on the server's test images
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ def assemble(loaded: Loaded) -> Federation:
     images, problems = load_with_problems(config.data, loaded.base, key.at("data"))
     parts = partition(images, config.partition, config.data, key.at("partition"))
     sites = {site.name: site for site in parts.sites}
+    if SERVER in sites:
+        raise DataError(f"no site can be called {SERVER!r}", where="partition.column")
     for site in sites.values():
         if len(site.train) == 0:
             raise DataError(

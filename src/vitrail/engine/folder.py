@@ -112,6 +112,12 @@ class RunFolder:
         with writing(self.metrics_file), self.metrics_file.open("a", encoding="utf-8") as handle:
             handle.write(text)
 
+    def commit(self) -> None:
+        """Bring the metrics to disk before the checkpoint that counts on them."""
+        if self.metrics_file.exists():
+            with writing(self.metrics_file), self.metrics_file.open("rb") as handle:
+                os.fsync(handle.fileno())
+
     def cut_back(self, round_: int) -> None:
         """Forget metrics written after a round, and a torn last line."""
         if self.metrics_file.exists():

@@ -8,22 +8,22 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from vitrail.data.augment import view as turned
 from vitrail.data.partition import SiteRows
 from vitrail.engine.plan import Plan, StagePlan
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.engine.tasks import Down, Reply, Task
 from vitrail.local.evaluate import evaluate, logits_of
 from vitrail.local.inputs import Inputs, Rows
-from vitrail.local.session import Context, Metrics, Site
+from vitrail.local.session import Metrics, Result, Site
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import Network
 from vitrail.release.door import Door
 from vitrail.release.message import Schema
-from vitrail.rng import simulated_site
+from vitrail.rng import Key, simulated_site
 
 HOME = "home/"
 OWN = "own/"
-CLOSING = "closing"
 
 
 class Host:
@@ -38,26 +38,39 @@ class Host:
         self.folder = folder
         self.model = FlatModel(network, inputs.device)
         self.start = self.model.values.clone()
+        self.values = self.start  # a global model to be evaluated, set by the engine
+        self.defenses = plan.defenses()
         self._received: tuple[str, Tensor] = ("", self.start)
+
+    def secret(self, site: str) -> Key:
+        """The root of a site's own draws; in simulation it follows from the seed."""
+        return simulated_site(self.plan.config.run.seed, site)
 
     def turn(self, task: Task, down: Down) -> Reply:
         """Receive, arrive, evaluate, train, release."""
         began = time.perf_counter()
         stage = self.plan.stage_at(task.round)
-        ctx = self.plan.context(task.round, len(self.sites))
+        ctx = self.plan.context(task.round, task.sites)
         folder = SiteFolder(self.folder, task.site)
+        # A GPU does not repeat itself to the bit, so there a resumed round is another release.
+        ledger = folder.ledger(strict=self.inputs.device.type == "cpu")
+        door = Door(task.site, ledger, self.defenses, self.plan.config.release.defenses)
         site = self._receive(task, down, stage, folder)
+        site.terms = door.terms(site, ctx)
         metrics: dict[str, float | None] = {}
         for phase in stage.stage.arrive:
             metrics |= phase(site, ctx)
         if task.evaluate:
             metrics |= self._evaluate(site)
-        door = Door(
-            task.site, folder.ledger(), self.plan.defenses(), self.plan.config.release.defenses
-        )
         if task.closing:
-            return self._close(site, door, metrics, ctx, down)
-        extra = self._train(site, stage, door, down, ctx, metrics)
+            schema = Schema(down=(), up=(), counts=(), metrics=stage.schema.metrics)
+            return Reply(door.release(site, schema, {}, metrics, ctx, down.digest))
+        site.result = Result()  # what arrived was not trained for the server
+        site.terms = self.plan.method.begin(site, down.tensors, ctx).joined(site.terms)
+        for phase in stage.stage.train:
+            figures: Metrics = phase(site, ctx)
+            metrics |= {name: value if value == value else None for name, value in figures.items()}
+        extra = self.plan.method.end(site, ctx)
         metrics["seconds"] = time.perf_counter() - began
         update = door.release(site, stage.schema, extra, metrics, ctx, down.digest)
         return Reply(update, self._keep(site, stage, folder, task))
@@ -67,15 +80,15 @@ class Host:
         if self._received[0] != down.digest:
             flat = self.start.clone()
             views = self.plan.layout.views(flat)
-            for name in stage.travels:
+            for name in stage.arrives:
                 views[name].copy_(down.tensors[f"model/{name}"])
             self._received = (down.digest, flat)
         state = folder.load(task.base)
         self.model.values.copy_(self._received[1])
-        self.model.write({n.removeprefix(HOME): t for n, t in state.items() if n.startswith(HOME)})
+        self.model.write({n: state[HOME + n] for n in stage.home if HOME + n in state})
         self.model.reset_counters()
+        self.model.still = stage.still
         self.model.network.eval()
-        secret = simulated_site(self.plan.config.run.seed, task.site)
         folder.prune(task.floor)
         return Site(
             name=task.site,
@@ -83,40 +96,16 @@ class Host:
             inputs=self.inputs,
             model=self.model,
             state={n.removeprefix(OWN): t for n, t in state.items() if n.startswith(OWN)},
-            key=secret.at("round", task.round),
+            key=self.secret(task.site).at("round", task.round),
             shared=stage.shared,
+            received=self.model.values.clone(),
         )
-
-    def _train(
-        self,
-        site: Site,
-        stage: StagePlan,
-        door: Door,
-        down: Down,
-        ctx: Context,
-        metrics: dict[str, float | None],
-    ) -> dict[str, Tensor]:
-        """The method's terms, the stage's phases, the method's last word."""
-        site.received = self.model.values.clone()
-        site.terms = self.plan.method.begin(site, down.tensors, ctx).joined(door.terms(site, ctx))
-        for phase in stage.stage.train:
-            figures: Metrics = phase(site, ctx)
-            metrics |= {name: value if value == value else None for name, value in figures.items()}
-        return self.plan.method.end(site, ctx)
 
     def _evaluate(self, site: Site) -> dict[str, float | None]:
         rows = site.rows.test
         found = evaluate(self.model.network, self.inputs, rows, len(self.plan.classes))
         found["test_examples"] = found.pop("examples")
         return found
-
-    def _close(
-        self, site: Site, door: Door, metrics: dict[str, float | None], ctx: Context, down: Down
-    ) -> Reply:
-        """The last turn: figures of the final model, and no tensor."""
-        site.result.steps = 1  # counts must be positive; nothing is computed from this one
-        schema = Schema(down=(), up=(), metrics=self.plan.stages[-1].schema.metrics)
-        return Reply(door.release(site, schema, {}, metrics, ctx, down.digest))
 
     def _keep(self, site: Site, stage: StagePlan, folder: SiteFolder, task: Task) -> bool:
         """Save what stays at the site; nothing is written for methods that keep nothing."""
@@ -134,8 +123,6 @@ class Host:
 
     def prefix(self, rows: Rows, view: str) -> Tensor:
         """The frozen stages' output on one fixed view of some rows."""
-        from vitrail.data.augment import view as turned
-
         self.model.network.eval()
         with torch.inference_mode():
             x = self.inputs.normalize(self.inputs.images[rows]).to(self.inputs.device)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vitrail.engine.federation import Federation
+from vitrail.engine.federation import SERVER, Federation
 from vitrail.engine.folder import RunFolder
 from vitrail.engine.plan import FIGURES, Plan
 from vitrail.engine.round import RoundReport
 from vitrail.files import write_text
 from vitrail.release.update import Update
 
-SERVER = "*"  # the row of the global model on the server's own test images
 COLUMNS = (
     *FIGURES,
     "test_examples",

@@ -12,9 +12,9 @@ from vitrail.config import Config, Loaded
 from vitrail.data.normalize import Normalize
 from vitrail.engine.checkpoint import Checkpoints
 from vitrail.engine.deployed import Deployed
+from vitrail.engine.federation import SERVER
 from vitrail.engine.folder import RunFolder
 from vitrail.engine.host import HOME
-from vitrail.engine.journal import SERVER
 from vitrail.engine.plan import Plan, make_plan
 from vitrail.engine.round import Versions
 from vitrail.engine.sitefolder import SiteFolder
@@ -96,7 +96,7 @@ class Run:
             )
         checkpoints, versions = Checkpoints(self.folder.server), Versions()
         stage = plan.stages[-1]
-        server = Server(plan.layout, stage.shared, stage.travels, torch.empty(plan.layout.size))
+        server = Server(plan.layout, stage.shared, stage.arrives, torch.empty(plan.layout.size))
         checkpoints.load(server, versions, None)
         state = {**network.state_dict(), **checkpoints.frozen(), **plan.layout.views(server.values)}
         if site is not None:

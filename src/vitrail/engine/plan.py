@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vitrail.aggregate.rule import RULES
 from vitrail.config.load import Loaded
@@ -18,7 +18,7 @@ from vitrail.models.network import Network, make_network
 from vitrail.models.parts import inventory
 from vitrail.registry import load_plugins
 from vitrail.release.defense import DEFENSES, Defense
-from vitrail.release.message import Schema, model_fields
+from vitrail.release.message import Field, Schema, model_fields
 from vitrail.rng import Key, server
 
 FIGURES = ("loss", "accuracy", "balanced_accuracy", "auroc", "sensitivity", "specificity")
@@ -27,7 +27,7 @@ METRICS = (*FIGURES, "test_examples", "train_loss", "seconds")
 
 @dataclass(frozen=True)
 class StagePlan:
-    """A stage with its rounds numbered and its messages declared. `last` None: to the end."""
+    """A stage with its rounds numbered and its messages declared."""
 
     stage: Stage
     first: int
@@ -42,6 +42,18 @@ class StagePlan:
         return tuple(
             f.name.removeprefix("model/") for f in self.schema.up if f.name.startswith("model/")
         )
+
+    @property
+    def arrives(self) -> tuple[str, ...]:
+        """The model tensors that go down: what travels, and what earlier stages learned."""
+        return tuple(
+            f.name.removeprefix("model/") for f in self.schema.down if f.name.startswith("model/")
+        )
+
+    @property
+    def still(self) -> frozenset[str]:
+        """The tensors that this stage leaves as they are."""
+        return frozenset(name for name, answer in self.answers.items() if answer == "frozen")
 
     @property
     def home(self) -> tuple[str, ...]:
@@ -89,7 +101,9 @@ class Plan:
     def defenses(self) -> tuple[Defense, ...]:
         """The defenses of the door, in order."""
         release = self.config.release
-        return tuple(DEFENSES[name](release.options.get(name, {})) for name in release.defenses)
+        return tuple(
+            DEFENSES[name](name, release.options.get(name, {})) for name in release.defenses
+        )
 
 
 def make_plan(loaded: Loaded, classes: tuple[str, ...], channels: int) -> tuple[Plan, Network]:
@@ -106,7 +120,7 @@ def make_plan(loaded: Loaded, classes: tuple[str, ...], channels: int) -> tuple[
             hint='Leave rule = "mean" and weights = "method", or choose another method.',
         )
     for name in config.release.defenses:
-        DEFENSES[name]
+        DEFENSES[name](name, config.release.options.get(name, {}), loaded.source)
     for name in config.release.options:
         if name not in config.release.defenses:
             raise ConfigError(
@@ -134,6 +148,7 @@ def _stages(config: Config, method: Method, network: Network) -> tuple[StagePlan
     RULES[rule]
     layout = Layout.of(inventory(network))
     plans: list[StagePlan] = []
+    learned: dict[str, Field] = {}  # what earlier stages shared: sites need its last value
     at = 1
     for stage in method.stages(config.run):
         table = method.table if stage.table is None else stage.table
@@ -147,19 +162,36 @@ def _stages(config: Config, method: Method, network: Network) -> tuple[StagePlan
             inventory(network), spread(table, rule=rule, norm=config.model.norm), config.method.name
         )
         fields = model_fields(layout, found)
+        learned |= {f.name: replace(f, rule="mean") for f in fields}
+        travels = {f.name for f in fields}
+        kept = tuple(f for name, f in learned.items() if name not in travels)
         shared = layout.region(f.name.removeprefix("model/") for f in fields)
         schema = Schema(
-            down=fields + method.down_fields(shared),
+            down=fields + kept + method.down_fields(shared),
             up=fields + method.up_fields(shared),
             counts=("examples", "steps", *method.counts),
             metrics=METRICS,
         )
         _check_rules(schema, config.method.name)
+        _check_phases(stage)
         left = config.run.rounds - at + 1
         rounds = left if stage.rounds is None else min(stage.rounds, left)
+        if rounds <= 0 and plans:
+            continue  # the run ends before this stage begins
         plans.append(StagePlan(stage, at, at + rounds - 1, schema, found, shared))
         at += rounds
     return tuple(plans)
+
+
+def _check_phases(stage: Stage) -> None:
+    """A phase draws under its name, so two of one name would draw the same."""
+    names = [phase.name for phase in (*stage.arrive, *stage.train)]
+    if len(set(names)) < len(names):
+        raise ConfigError(
+            f"stage {stage.name!r} has two phases of one name ({', '.join(names)})",
+            where="method.name",
+            hint="Give each phase a name of its own.",
+        )
 
 
 def _check_rules(schema: Schema, method: str) -> None:

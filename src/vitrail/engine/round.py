@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from vitrail.aggregate.sums import Aggregator, Sums
 from vitrail.engine.plan import Plan
 from vitrail.engine.pool import Pool
-from vitrail.engine.sample import draw
+from vitrail.engine.sample import Draw, draw, in_order
 from vitrail.engine.tasks import Down, Task
+from vitrail.engine.transcript import Transcript
+from vitrail.local.session import Context
 from vitrail.methods.server import Server
 from vitrail.release.message import digest
 from vitrail.release.update import Update
@@ -23,10 +24,10 @@ class Versions:
     accepted: dict[str, int] = field(default_factory=dict)
     durable: dict[str, int] = field(default_factory=dict)
 
-    def task(self, site: str, round_: int, **flags: bool) -> Task:
+    def task(self, site: str, round_: int, sites: int, **flags: bool) -> Task:
         """The task of a site, with the state to build on and the oldest one still needed."""
-        base = self.accepted.get(site, 0)
-        return Task(site, round_, base, self.durable.get(site, 0), **flags)
+        base, floor = self.accepted.get(site, 0), self.durable.get(site, 0)
+        return Task(site, round_, sites, base, floor, **flags)
 
 
 @dataclass
@@ -45,46 +46,61 @@ class RoundReport:
 
 
 def play(
-    server: Server, plan: Plan, pool: Pool, versions: Versions, round_: int, keep: Any = None
+    server: Server,
+    plan: Plan,
+    pool: Pool,
+    versions: Versions,
+    round_: int,
+    tape: Transcript | None = None,
 ) -> RoundReport:
-    """Play one round and leave the server as it is after it.
-
-    `keep(update, weight)` sees each accepted update (to record it); only sums stay in memory.
-    """
+    """Play one round and leave the server as it is after it; only sums stay in memory."""
     config, stage = plan.config, plan.stage_at(round_)
-    ctx = plan.context(round_, len(server.roster))
-    examples = {site: facts["examples"] for site, facts in server.roster.items()}
-    chosen = draw(examples, config.run, ctx.key, stage.stage.sites == "all")
+    count = len(server.roster)
+    ctx = plan.context(round_, count)
+    chosen = _draw(plan, server, ctx)
     report = RoundReport(round_, dropped=dict(chosen.dropped))
 
     tensors = plan.method.open(server, ctx)
     down = Down(round_, tensors, digest({"round": round_, "stage": ctx.stage}, tensors))
+    if tape is not None:
+        tape.sent(down)
     weights = _weights(plan, server, chosen.sites)
     total = Aggregator(stage.schema, tensors, config.aggregate)
     due = (round_ - 1) % config.run.evaluate_every == 0 and plan.method.sends_global
-    tasks = [versions.task(site, round_, evaluate=due) for site in chosen.sites]
+    tasks = [versions.task(site, round_, count, evaluate=due) for site in chosen.sites]
     kept: set[str] = set()
     for task, reply in zip(tasks, pool.turns(tasks, down), strict=True):
-        update = reply.update
-        reason = total.offer(update, weights[task.site], (task.site, round_, ctx.stage))
+        update, weight = reply.update, weights[task.site]
+        limits = plan.method.limits(server.roster[task.site], ctx)
+        reason = total.offer(update, weight, (task.site, round_, ctx.stage), limits)
         report.bytes_up += update.bytes
         report.bytes_down += stage.schema.bytes_down
+        if tape is not None:
+            tape.received(task, update, weight, reason)
         if reason is None:
+            report.updates.append(_light(update))
             if reply.kept:
                 kept.add(task.site)
-            if keep is not None:
-                keep(update, weights[task.site])
-            report.updates.append(_light(update))
     sums = total.finish()
     report.refused, report.accepted = sums.refused, sums.accepted
-    report.void = len(sums.accepted) < config.run.min_sites or not sums.accepted
+    wanted = 1 if plan.method.pooled else config.run.min_sites
+    report.void = len(sums.accepted) < wanted
     if not report.void:
         report.figures = {**sums.metrics, **_close(plan, server, sums, ctx)}
         versions.accepted |= dict.fromkeys(kept, round_)
     return report
 
 
-def _close(plan: Plan, server: Server, sums: Sums, ctx: Any) -> dict[str, float]:
+def _draw(plan: Plan, server: Server, ctx: Context) -> Draw:
+    """The sites of the round; where all images are in one place, that place never drops out."""
+    examples = {site: facts["examples"] for site, facts in server.roster.items()}
+    if plan.method.pooled:
+        return Draw(tuple(in_order(examples)), {})
+    everybody = plan.stage_at(ctx.round).stage.sites == "all"
+    return draw(examples, plan.config.run, ctx.key, everybody)
+
+
+def _close(plan: Plan, server: Server, sums: Sums, ctx: Context) -> dict[str, float]:
     """Close the round unless nobody had any weight in it."""
     if plan.stage_at(ctx.round).schema.up and not sums.tensors:
         return {}
@@ -108,10 +124,12 @@ def _light(update: Update) -> Update:
 def close_run(server: Server, plan: Plan, pool: Pool, versions: Versions) -> RoundReport:
     """The closing turn of all sites: arrive, evaluate the final model, send figures only."""
     round_ = plan.config.run.rounds + 1
-    tensors = {f"model/{n}": t for n, t in plan.layout.views(server.values).items()}
-    tensors = {name: tensors[name] for name in (f"model/{n}" for n in plan.stages[-1].travels)}
+    stage = plan.stages[-1]
+    views = plan.layout.views(server.values)
+    tensors = {f"model/{name}": views[name] for name in stage.arrives}
     down = Down(round_, tensors, digest({"round": round_, "stage": "closing"}, tensors))
-    order = sorted(server.roster, key=lambda site: (-server.roster[site]["examples"], site))
-    tasks = [versions.task(site, round_, closing=True) for site in order]
-    replies = pool.turns(tasks, down)
-    return RoundReport(round_, [reply.update for reply in replies], accepted=tuple(order))
+    order = in_order({site: facts["examples"] for site, facts in server.roster.items()})
+    tasks = [versions.task(site, round_, len(order), closing=True) for site in order]
+    updates = [reply.update for reply in pool.turns(tasks, down)]
+    sent = len(order) * sum(t.numel() * t.element_size() for t in tensors.values())
+    return RoundReport(round_, updates, accepted=tuple(order), bytes_down=sent)

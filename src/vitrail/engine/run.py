@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import Any
 
 import torch
 
-from vitrail.config import Loaded, dump
+from vitrail.config import Loaded
 from vitrail.engine.checkpoint import Checkpoints, Identity
 from vitrail.engine.features import cached_features
 from vitrail.engine.federation import Federation, assemble
@@ -23,7 +22,7 @@ from vitrail.engine.loaded import write_card
 from vitrail.engine.plan import Plan, make_plan
 from vitrail.engine.pool import Pool
 from vitrail.engine.round import Versions, close_run, play
-from vitrail.engine.settle import essence, settled
+from vitrail.engine.settle import fingerprint, pick_device, settled
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.engine.transcript import Transcript
 from vitrail.errors import ConfigError, RunError
@@ -63,6 +62,8 @@ def start(loaded: Loaded, out: str | Path, on_round: OnRound | None = None) -> R
         loaded = replace(loaded, config=settled(loaded))
         federation = _federation(loaded)
         plan, network = make_plan(loaded, federation.images.classes, _channels(federation))
+        pick_device(loaded.config.run.device)
+        _check_sites(plan, federation)
     except ConfigError as err:
         raise err.in_file(loaded.source) from None
     folder.create(loaded.config)
@@ -78,6 +79,7 @@ def resume(
     folder = RunFolder(out)
     loaded = folder.open()
     if (folder.server / "finished").exists():
+        Checkpoints(folder.server).check_config(fingerprint(loaded.config))
         return folder
     with _held(folder):
         folder.sweep_up()
@@ -85,6 +87,15 @@ def resume(
         plan, network = make_plan(loaded, federation.images.classes, _channels(federation))
         _Engine(folder, plan, network, federation, on_round, workers).run(fresh=False)
     return folder
+
+
+def _check_sites(plan: Plan, federation: Federation) -> None:
+    """A round that can never count is a mistake, not a long wait."""
+    wanted, count = plan.config.run.min_sites, len(federation.sites)
+    if wanted > count and not plan.method.pooled:
+        raise ConfigError(
+            f"{wanted} sites are wanted, and there are {count}", where="run.min_sites"
+        )
 
 
 @contextmanager
@@ -121,8 +132,9 @@ class _Engine:
         self.checkpoints = Checkpoints(self.folder.server)
         self.server = self._server()
         self.identity = Identity(
-            hashlib.blake2b(dump(essence(self.plan.config)).encode(), digest_size=16).hexdigest(),
-            self.federation.digest(),
+            config=fingerprint(self.plan.config),
+            data=self.federation.digest(),
+            weights=self.plan.card.get("digest", ""),
         )
         begun = self._begin(fresh)
         count = self.workers or self.plan.config.run.workers
@@ -141,7 +153,7 @@ class _Engine:
     def _server(self) -> Server:
         stage = self.plan.stages[0]
         values = FlatModel(self.network).values.clone()
-        return Server(self.plan.layout, stage.shared, stage.travels, values)
+        return Server(self.plan.layout, stage.shared, stage.arrives, values)
 
     def _begin(self, fresh: bool) -> int:
         """The round to go on after: 0 for a new run, else that of the newest checkpoint."""
@@ -180,11 +192,8 @@ class _Engine:
         for number in range(begun + 1, run.rounds + 1):
             began = time.perf_counter()
             stage = self.plan.stage_at(number)
-            self.server.shared, self.server.travels = stage.shared, stage.travels
-            keep = transcript.keeper(number) if transcript else None
-            report = play(self.server, self.plan, pool, self.versions, number, keep)
-            if transcript is not None:
-                transcript.sent(number, self.server)
+            self.server.shared, self.server.arrives = stage.shared, stage.arrives
+            report = play(self.server, self.plan, pool, self.versions, number, transcript)
             seconds = time.perf_counter() - began
             if not torch.isfinite(self.server.values).all():
                 raise RunError(
@@ -196,6 +205,7 @@ class _Engine:
             if number % run.evaluate_every == 0:
                 self._evaluate(pool, number)
             if number % run.checkpoint_every == 0 or number == run.rounds:
+                self.folder.commit()
                 self.checkpoints.save(self.server, self.versions, number, self.identity)
             self._tell(report, seconds)
         self._finish(pool)

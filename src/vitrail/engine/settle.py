@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from vitrail.config import Config, Loaded
+from vitrail.config import Config, Loaded, dump
 from vitrail.errors import ConfigError
 from vitrail.methods.method import resolved
 from vitrail.registry import load_plugins
@@ -23,6 +24,11 @@ def essence(config: Config) -> Config:
     """The configuration without what may differ between a run and its resume."""
     run = config.run.model_copy(update={"workers": 1, "device": "auto"})
     return config.model_copy(update={"run": run})
+
+
+def fingerprint(config: Config) -> str:
+    """A digest of what must not change between a run and its resume."""
+    return hashlib.blake2b(dump(essence(config)).encode(), digest_size=16).hexdigest()
 
 
 def absolute(loaded: Loaded) -> Config:

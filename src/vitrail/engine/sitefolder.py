@@ -18,9 +18,9 @@ class SiteFolder:
         self.site = site
         self.path = root / "sites" / folder_name(site)
 
-    def ledger(self) -> Ledger:
+    def ledger(self, strict: bool = True) -> Ledger:
         """The site's ledger."""
-        return Ledger(self.path / "ledger.jsonl")
+        return Ledger(self.path / "ledger.jsonl", strict=strict)
 
     def _state(self, round_: int) -> Path:
         return self.path / "state" / f"round-{round_:05d}.safetensors"

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vitrail.config.load import Loaded, dump, load, parse
+from vitrail.config.load import Loaded, load, parse
 from vitrail.engine.folder import RunFolder
 from vitrail.engine.run import OnRound, resume, start
-from vitrail.engine.settle import essence, settled
+from vitrail.engine.settle import fingerprint, settled
 from vitrail.errors import ConfigError, RunError
 from vitrail.files import folder_name
 
@@ -71,7 +71,7 @@ def run_sweep(
             start(cell.loaded, path, on_cell(number, len(grid), cell.name))
             continue
         stored = RunFolder(path).open().config
-        if dump(essence(stored)) != dump(essence(settled(cell.loaded))):
+        if fingerprint(stored) != fingerprint(settled(cell.loaded)):
             raise RunError(
                 "this cell was run with another configuration",
                 where=str(path),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import Tensor
@@ -15,12 +15,14 @@ from vitrail.release.update import Update
 class Task:
     """One turn of one site.
 
-    `base` is the site's last accepted round, whose state it builds on (0: none); states older
-    than `floor` will never be asked for again. A closing turn arrives and evaluates only.
+    `sites` is how many there are in all; `base` is the site's last accepted round, whose state
+    it builds on (0: none); states older than `floor` will never be asked for again. A closing
+    turn arrives and evaluates only.
     """
 
     site: str
     round: int
+    sites: int
     base: int = 0
     floor: int = 0
     evaluate: bool = True
@@ -46,7 +48,6 @@ class Reply:
 
     update: Update
     kept: bool = False
-    figures: Mapping[str, float] = field(default_factory=dict)
 
     def header(self) -> dict[str, Any]:
         """Everything but the tensors, as JSON for the wire."""

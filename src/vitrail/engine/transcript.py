@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
+from vitrail.engine.tasks import Down, Task
 from vitrail.files import folder_name, write_tensors
-from vitrail.methods.server import Server
 from vitrail.release.update import Update
 
 
 class Transcript:
-    """`server/transcript/round-N/`: one file for what went down, one per accepted update."""
+    """`server/transcript/round-N/`: `sent.safetensors`, and `updates/SITE.safetensors` each."""
 
     def __init__(self, server: Path) -> None:
         self.folder = server / "transcript"
 
-    def keeper(self, round_: int) -> Callable[[Update, float], None]:
-        """A function that writes each update of a round down."""
-        folder = self.folder / f"round-{round_:05d}"
+    def _round(self, number: int) -> Path:
+        return self.folder / f"round-{number:05d}"
 
-        def keep(update: Update, weight: float) -> None:
-            meta = {
-                "site": update.site,
-                "round": update.round,
-                "stage": update.stage,
-                "counts": dict(update.counts),
-                "weight": weight,
-            }
-            write_tensors(folder / f"{folder_name(update.site)}.safetensors", update.tensors, meta)
-
-        return keep
-
-    def sent(self, round_: int, server: Server) -> None:
+    def sent(self, down: Down) -> None:
         """Write down what went to the sites in a round."""
-        views = server.layout.views(server.sent)
-        tensors = {f"model/{name}": views[name] for name in server.travels}
-        write_tensors(
-            self.folder / f"round-{round_:05d}" / "sent.safetensors", tensors, {"round": round_}
-        )
+        meta = {"round": down.round, "digest": down.digest}
+        write_tensors(self._round(down.round) / "sent.safetensors", down.tensors, meta)
+
+    def received(self, task: Task, update: Update, weight: float, refused: str | None) -> None:
+        """Write down an update as it came, and why it was refused if it was."""
+        meta = {
+            "site": update.site,
+            "round": update.round,
+            "stage": update.stage,
+            "counts": dict(update.counts),
+            "metrics": dict(update.metrics),
+            "weight": weight,
+            "refused": refused,
+        }
+        name = f"{folder_name(task.site)}.safetensors"
+        write_tensors(self._round(task.round) / "updates" / name, update.tensors, meta)

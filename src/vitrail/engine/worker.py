@@ -71,7 +71,7 @@ def answer(
         reply = host.turn(Task(**header["task"]), down)
         return reply.header(), reply.update.tensors
     if header["op"] == "logits":
-        return {}, {"out": host.logits(tensors["values"], tensors["rows"].numpy())}
+        return {}, {"out": host.logits(host.values, tensors["rows"].numpy())}
     return {}, {"out": host.prefix(tensors["rows"].numpy(), header["view"])}
 
 
@@ -86,6 +86,9 @@ def serve(channel: socket.socket) -> None:
                 host = make_host(header, tensors)
             elif header["op"] == "down":
                 down = Down(header["round"], tensors, header["digest"])
+            elif header["op"] == "values":
+                assert host is not None
+                host.values = tensors["values"]
             elif header["op"] == "features":
                 assert host is not None
                 features = np.load(header["path"], mmap_mode="r")

@@ -36,6 +36,15 @@ def pack_site(site: SiteRows) -> tuple[list[Any], Tensor]:
     return [site.name, len(site.train), len(site.test), push], rows
 
 
+def _error(header: Mapping[str, Any]) -> Exception:
+    """What went wrong at a worker: the user's mistake as a sentence, ours with its trace."""
+    if "trace" not in header:
+        return RunError(header["error"])
+    fault = RuntimeError(header["error"])
+    fault.add_note(header["trace"])
+    return fault
+
+
 @dataclass
 class _Worker:
     process: subprocess.Popen[bytes]
@@ -60,7 +69,7 @@ class Workers:
         self._setup: list[Message] = [setup]
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        self._down: Message | None = None
+        self._common: Message | None = None
         self._workers = [self._start() for _ in range(count)]
 
     def _start(self) -> _Worker:
@@ -74,8 +83,15 @@ class Workers:
         )
         theirs.close()
         worker = _Worker(process, ours)
-        for header, tensors in [*self._setup, *([self._down] if self._down else [])]:
-            send(ours, header, tensors)
+        try:
+            for header, tensors in [*self._setup, *([self._common] if self._common else [])]:
+                send(ours, header, tensors)
+        except Closed:
+            worker.end()
+            raise RunError(
+                f"a worker process ended as it started (exit code {process.returncode})",
+                hint="Its own words stand above; run.workers = 1 does without.",
+            ) from None
         return worker
 
     def turns(self, tasks: Sequence[Task], down: Down) -> Iterator[Reply]:
@@ -86,10 +102,14 @@ class Workers:
             yield Reply.read(header, tensors)
 
     def logits(self, values: Tensor, rows: Rows) -> Tensor:
-        """One chunk a job."""
-        jobs = [
-            ({"op": "logits"}, {"values": values, "rows": torch.from_numpy(chunk)})
-            for chunk in chunks_of(rows)
+        """The model crosses to each process once, then one chunk of rows a job.
+
+        A job is sent ahead while its worker may still be writing an answer, so jobs stay small:
+        two large messages that meet in one socket would wait for each other for ever.
+        """
+        self._broadcast({"op": "values"}, {"values": values})
+        jobs: list[Message] = [
+            ({"op": "logits"}, {"rows": torch.from_numpy(chunk)}) for chunk in chunks_of(rows)
         ]
         return torch.cat([tensors["out"] for _, tensors in self._run(jobs)])
 
@@ -115,7 +135,7 @@ class Workers:
         torch.set_num_threads(self._threads)
 
     def _broadcast(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        self._down = (header, tensors)
+        self._common = (header, tensors)
         for at, worker in enumerate(self._workers):
             try:
                 send(worker.channel, header, tensors)
@@ -144,7 +164,7 @@ class Workers:
                         self._bury(worker, waiting, deaths, selector)
                         continue
                     if "error" in header:
-                        raise RunError(header["error"], hint=header.get("trace", ""))
+                        raise _error(header)
                     done[worker.jobs.popleft()] = (header["ok"], tensors)
                 while next_out in done:
                     yield done.pop(next_out)

@@ -32,7 +32,9 @@ def train(
         return loss
 
     steps = images = 0
-    total = torch.zeros((), dtype=torch.float64, device=model.values.device)
+    device = model.values.device
+    wide = torch.float32 if device.type == "mps" else torch.float64  # which has no float64
+    total = torch.zeros((), dtype=wide, device=device)
     with model.training(parts):
         moving = steppers(model, parts, settings)
         for batch in batches:

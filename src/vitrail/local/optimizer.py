@@ -74,23 +74,26 @@ STEPPERS: Registry[StepperBuilder] = Registry("geometry", "model")
 def steppers(
     model: FlatModel, parts: tuple[Part, ...] | None, settings: OptimizerSettings
 ) -> list[Stepper]:
-    """Fresh optimizers for the parts that train: one flat leaf per Euclidean part."""
-    groups, others = [], []
-    for part in PARTS if parts is None else parts:
-        where = model.layout.part(part)
-        if where.stop == where.start:
-            continue
-        geometry = next(s.geometry for s in model.layout.specs if s.part == part and s.trainable)
-        if geometry != "euclidean":
-            others.append(STEPPERS[geometry](model, part, settings))
-            continue
-        leaf = model.values[where].detach()
-        leaf.grad = model.grads[where]
+    """Fresh optimizers for the parts that train, a flat leaf per run of Euclidean numbers."""
+    chosen = PARTS if parts is None else parts
+    groups: list[dict[str, object]] = []
+    found: list[Stepper] = []
+    for part in chosen:
+        leaves = []
+        for where in model.moving(part, "euclidean").slices:
+            leaf = model.values[where].detach()
+            leaf.grad = model.grads[where]
+            leaves.append(leaf)
         lr, decay = settings.of(part)
-        groups.append({"params": [leaf], "lr": lr, "weight_decay": decay})
+        if leaves:
+            groups.append({"params": leaves, "lr": lr, "weight_decay": decay})
     if groups:
-        others.insert(0, _euclidean(groups, settings))
-    return others
+        found.append(_euclidean(groups, settings))
+    curved = {(s.part, s.geometry) for s in model.layout.specs if s.geometry != "euclidean"}
+    for part, geometry in sorted(curved):
+        if part in chosen and model.moving(part, geometry).size:
+            found.append(STEPPERS[geometry](model, part, settings))
+    return found
 
 
 def _euclidean(groups: list[dict[str, object]], settings: OptimizerSettings) -> Stepper:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ LossTerm = Callable[[Outputs, Batch], Tensor]
 Pull = Callable[[FlatModel], None]
 Objective = Callable[[Batch], Tensor]
 Gradient = Callable[[FlatModel, Batch, Objective], Tensor]
+Sampler = Callable[[int, int, torch.Generator], list[Tensor]]  # count, batch size -> positions
 
 
 def plain(model: FlatModel, batch: Batch, objective: Objective) -> Tensor:
@@ -49,7 +50,7 @@ class Sam:
 
 @dataclass(frozen=True)
 class Terms:
-    """The three slots of local training. `gradient` and `clip` can be claimed once only.
+    """The slots of local training. `gradient`, `clip` and `sampler` can be claimed once only.
 
     `loss` terms see data; `pull` terms see none and are added in place to the flat gradient
     after it, so that per-example clipping touches only what saw data.
@@ -59,25 +60,23 @@ class Terms:
     pull: tuple[Pull, ...] = ()
     gradient: Gradient = plain
     clip: float | None = None
+    sampler: Sampler | None = None  # None: shuffled epochs
 
     def joined(self, other: Terms) -> Terms:
         """Both sets of terms together; two claims on one slot are an error."""
-        if self.gradient is not plain and other.gradient is not plain:
-            raise ConfigError(
-                "two parts of this run both want to decide how a batch becomes a gradient",
-                where="method, release.defenses",
-                hint="Take one of them out.",
-            )
-        if self.clip is not None and other.clip is not None:
-            raise ConfigError(
-                "two parts of this run both want to clip gradients", where="method, release"
-            )
-        gradient = other.gradient if self.gradient is plain else self.gradient
-        clip = other.clip if self.clip is None else self.clip
-        return replace(
-            self,
-            loss=self.loss + other.loss,
-            pull=self.pull + other.pull,
-            gradient=gradient,
-            clip=clip,
-        )
+        empty = Terms()
+        slots = {}
+        for slot, does in (
+            ("gradient", "decide how a batch becomes a gradient"),
+            ("clip", "clip gradients"),
+            ("sampler", "draw the batches"),
+        ):
+            mine, theirs = getattr(self, slot), getattr(other, slot)
+            if mine is not getattr(empty, slot) and theirs is not getattr(empty, slot):
+                raise ConfigError(
+                    f"two parts of this run both want to {does}",
+                    where="method, release.defenses",
+                    hint="Take one of them out.",
+                )
+            slots[slot] = theirs if mine is getattr(empty, slot) else mine
+        return Terms(loss=self.loss + other.loss, pull=self.pull + other.pull, **slots)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 from torch import Tensor
 
+from vitrail.errors import ConfigError
+from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.session import Context, Site
 from vitrail.methods.method import METHODS, Method
 
@@ -25,6 +30,20 @@ class FedNova(Method):
         "statistic": "mean",
     }
     counts = ("tau",)
+
+    def check(self, rates: OptimizerSettings) -> None:
+        """Refuse optimizers whose steps have no such weights."""
+        if rates.name != "sgd" or rates.weight_decay:
+            raise ConfigError(
+                "FedNova's normalization is right for SGD without weight decay",
+                where="optimizer",
+                hint='Use name = "sgd" and weight_decay = 0, or another method.',
+            )
+
+    def limits(self, facts: Mapping[str, float], ctx: Context) -> dict[str, float]:
+        """No site makes more steps than its images and epochs allow."""
+        steps = math.ceil(facts["examples"] / ctx.batch_size) * ctx.epochs
+        return {"tau": effective_steps(steps, ctx.optimizer.momentum)}
 
     def end(self, site: Site, ctx: Context) -> dict[str, Tensor]:
         """Count the effective steps."""

@@ -92,6 +92,11 @@ class Method:
             return dict.fromkeys(sites, 1.0)
         return {site: roster[site]["examples"] for site in sites}
 
+    def limits(self, facts: Mapping[str, float], ctx: Context) -> dict[str, float]:
+        """The largest counts an honest site can have, for those the server computes with."""
+        del facts, ctx
+        return {}
+
     def begin(self, site: Site, down: Mapping[str, Tensor], ctx: Context) -> Terms:
         """At the site, before training: what to add to plain training."""
         del site, down, ctx

@@ -21,7 +21,7 @@ class Server:
 
     layout: Layout
     shared: Region
-    travels: tuple[str, ...]  # tensors that go down and up
+    arrives: tuple[str, ...]  # model tensors that go down
     values: Tensor
     state: State = field(default_factory=dict)
     sent: Tensor = field(default_factory=lambda: torch.empty(0))
@@ -32,7 +32,7 @@ class Server:
         flat = self.values if values is None else values
         self.sent = flat.clone()
         views = self.layout.views(self.sent)
-        return {f"model/{name}": views[name] for name in self.travels}
+        return {f"model/{name}": views[name] for name in self.arrives}
 
     def write(self, tensors: dict[str, Tensor]) -> None:
         """Overwrite tensors of the global model by name."""

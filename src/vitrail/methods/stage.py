@@ -42,6 +42,8 @@ def answers(specs: Iterable[TensorSpec], table: Table, method: str) -> dict[str,
                 where="method.name",
                 hint=nearest(row, (*PARTS, *KINDS)),
             )
+    specs = tuple(specs)
+    _check_home(specs, table, method)
     found: dict[str, str] = {}
     for spec in specs:
         if spec.frozen or spec.kind in ("counter", "constant"):
@@ -57,6 +59,17 @@ def answers(specs: Iterable[TensorSpec], table: Table, method: str) -> dict[str,
             )
         found[spec.name] = answer
     return found
+
+
+def _check_home(specs: tuple[TensorSpec, ...], table: Table, method: str) -> None:
+    """A kind that stays home must exist, or the run would be another method under this name."""
+    kinds = [row for row, answer in table.items() if row in KINDS and answer == "home"]
+    if kinds and not any(spec.kind in kinds and not spec.frozen for spec in specs):
+        raise ConfigError(
+            f"{method} keeps the kinds {' and '.join(kinds)} home, and this model trains none",
+            where="model.backbone",
+            hint="Choose a backbone with normalization layers, or another method.",
+        )
 
 
 def spread(table: Table, *, rule: str, norm: str) -> dict[str, str]:

@@ -111,14 +111,15 @@ class FlatModel:
             if name not in self.named and not network.is_frozen(name)
         ]
         self._parameters = dict(network.named_parameters())
+        self._modules = dict(network.named_modules())
+        self.still: frozenset[str] = frozenset()  # what the present stage leaves as it is
         self._tie()
 
     def _tie(self) -> None:
-        modules = dict(self.network.named_modules())
         for spec, at in zip(self.layout.specs, self.layout.offsets, strict=True):
             view = self.named[spec.name]
             owner, _, leaf = spec.name.rpartition(".")
-            module = modules[owner]
+            module = self._modules[owner]
             view.copy_(getattr(module, leaf).detach())
             if spec.trainable:
                 parameter = self._parameters[spec.name]
@@ -137,6 +138,14 @@ class FlatModel:
         for buffer, first in self._counters:
             buffer.copy_(first)
 
+    def moving(self, part: Part, geometry: str) -> Region:
+        """The numbers of one part and geometry that training may change now."""
+        return self.layout.region(
+            spec.name
+            for spec in self.layout.specs
+            if spec.part == part and spec.geometry == geometry and spec.name not in self.still
+        )
+
     @contextmanager
     def training(self, parts: tuple[Part, ...] | None) -> Iterator[None]:
         """Train only some parts (None: all) inside the block; the others get no gradient.
@@ -144,13 +153,20 @@ class FlatModel:
         Normalization layers of a part that is not trained keep their statistics.
         """
         chosen = PARTS if parts is None else parts
-        resting = [s for s in self.layout.specs if s.trainable and s.part not in chosen]
+        resting = [
+            spec
+            for spec in self.layout.specs
+            if spec.trainable and (spec.part not in chosen or spec.name in self.still)
+        ]
         for spec in resting:
             self._parameters[spec.name].requires_grad_(False)
         self.network.train()
         for name, module in (("backbone", self.network.backbone), ("neck", self.network.neck)):
             if name not in chosen:
                 module.eval()
+        for spec in self.layout.specs:
+            if spec.kind == "statistic" and spec.name in self.still:
+                self._modules[spec.name.rpartition(".")[0]].eval()
         try:
             yield
         finally:

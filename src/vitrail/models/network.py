@@ -104,7 +104,7 @@ def make_network(
     card = {"weights": "random"}
     if model.weights is not None:
         report = load_weights(backbone, model.weights, base)
-        card = {"weights": model.weights, "digest": report.digest}
+        card = {"weights": Path(model.weights).name, "digest": report.digest}
     with scope(key.at("head")):
         neck, top = HEADS[head](backbone.channels, classes, model)
     return Network(backbone, neck, top, _cut(backbone, model)), card

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+from pydantic import ValidationError
+
+from vitrail.config.load import explain
+from vitrail.config.schema import Table
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.terms import Terms
 from vitrail.registry import Registry
@@ -11,13 +17,22 @@ from vitrail.release.update import Update
 
 
 class Defense:
-    """One mechanism at the door. `formal` ones carry a proof; `uses_data` ones look at images."""
+    """One mechanism at the door. `formal` ones carry a proof; `uses_data` ones look at images.
 
-    formal = False
-    uses_data = False
+    `Options` are its keys in `[release.<name>]`; an unknown one is an error.
+    """
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        self.options = options
+    formal: ClassVar[bool] = False
+    uses_data: ClassVar[bool] = False
+    Options: ClassVar[type[Table]] = Table
+
+    def __init__(self, name: str, options: Mapping[str, Any], source: str = "config") -> None:
+        try:
+            self.options: Any = self.Options.model_validate_json(
+                json.dumps(dict(options)), strict=True
+            )
+        except ValidationError as err:
+            raise explain(err, source, self.Options, f"release.{name}") from None
 
     def train(self, site: Site, ctx: Context) -> Terms:
         """Claims on local training, for mechanisms that act on every step."""

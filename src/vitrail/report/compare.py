@@ -39,6 +39,8 @@ def compare_runs(
     runs = [Run(path) for path in paths]
     if len(runs) < 2:
         raise RunError("there is nothing to compare", hint="Name at least two run folders.")
+    if where == "auto":
+        where = "server" if all(run.curve(figure, "server") for run in runs) else "sites"
     keys = [_flat(run.config.model_dump(mode="json")) for run in runs]
     varying = sorted(k for k in set().union(*keys) if len({repr(f.get(k)) for f in keys}) > 1)
     varying = [k for k in varying if k not in _IGNORED]
@@ -46,14 +48,17 @@ def compare_runs(
         k for k in varying if k.split(".")[0] not in ("method", "optimizer") and _free(k, keys)
     ]
     tables: dict[str, dict[str, dict[Hashable, list[tuple[int, float | None]]]]] = {}
-    notes: list[str] = []
+    images = "the server's test images" if where == "server" else "the sites' own test images"
+    notes = [f"on {images}"]
     for run, flat in zip(runs, keys, strict=True):
         setting = ", ".join(f"{k} = {flat.get(k)}" for k in settings)
         label = _label(flat, keys, varying)
         history: list[tuple[int, float | None]] = list(run.curve(figure, where))
         if not run.finished:
             notes.append(f"{run.path} stopped at round {run.round} of {run.config.run.rounds}")
-        if history:
+        if run.config.run.seed in tables.get(setting, {}).get(label, {}):
+            notes.append(f"{run.path} repeats {label} with the same seed and is left out")
+        elif history:
             tables.setdefault(setting, {}).setdefault(label, {})[run.config.run.seed] = history
         else:
             notes.append(f"{run.path} has no {figure}")

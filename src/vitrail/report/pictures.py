@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from vitrail.data.picture import counts_picture
-from vitrail.engine.journal import SERVER
+from vitrail.engine.federation import SERVER
 from vitrail.engine.loaded import Run
 from vitrail.report.curves import curves
 

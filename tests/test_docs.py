@@ -1,0 +1,56 @@
+"""Links and commands of the docs are true."""
+
+import re
+
+import pytest
+
+from vitrail.cli.app import app
+from vitrail.methods import METHODS
+
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md")
+LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
+
+
+def pages(project):
+    return sorted(page for pattern in PAGES for page in project.glob(pattern))
+
+
+def test_every_relative_link_leads_somewhere(project):
+    broken = [
+        f"{page.relative_to(project)} -> {target}"
+        for page in pages(project)
+        for target in LINK.findall(page.read_text(encoding="utf-8"))
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert not broken
+
+
+def test_every_page_can_be_reached_from_the_index(project):
+    seen, todo = set(), [project / "README.md"]
+    while todo:
+        page = todo.pop()
+        if page in seen:
+            continue
+        seen.add(page)
+        for target in LINK.findall(page.read_text(encoding="utf-8")):
+            found = (page.parent / target).resolve()
+            if found.suffix == ".md" and found.exists():
+                todo.append(found)
+    assert set(pages(project)) <= seen
+
+
+def test_every_command_and_method_is_in_the_reference(project):
+    commands = (project / "docs/reference/commands.md").read_text(encoding="utf-8")
+    methods = (project / "docs/reference/methods.md").read_text(encoding="utf-8")
+    names = [c.name for c in app.registered_commands] + [g.name for g in app.registered_groups]
+    for name in names:
+        assert f"`vitrail {name}" in commands
+    for name, method in METHODS.items():
+        if method.__module__.startswith("vitrail."):
+            assert f"| `{name}` |" in methods
+            assert "arXiv" not in method.paper or method.paper in methods
+
+
+@pytest.mark.parametrize("word", ["vitrail run", "vitrail init", "vitrail data check"])
+def test_the_readme_starts_a_user_with_commands_that_exist(project, word):
+    assert word in (project / "README.md").read_text(encoding="utf-8")
