@@ -96,8 +96,8 @@ def test_bytes_in_the_ledger_are_the_bytes_that_were_sent(tiny, releases):
     for site, lines in releases(run.path).items():
         assert [row["round"] for row in lines] == [1, 2, 3]
         for row in lines[:2]:
-            file = run.path / f"server/transcript/round-{row['round']:05d}/{site}.safetensors"
-            sent = read_tensors(file)[0]
+            folder = run.path / f"server/transcript/round-{row['round']:05d}/updates"
+            sent = read_tensors(folder / f"{site}.safetensors")[0]
             assert row["bytes"] == sum(t.numel() * t.element_size() for t in sent.values()) > 0
             assert row["mechanism"] == ["none"] and "no formal guarantee" in row["guarantee"]
         assert lines[2]["bytes"] == 0 and lines[2]["metrics"]

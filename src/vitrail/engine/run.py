@@ -22,6 +22,7 @@ from vitrail.engine.loaded import write_card
 from vitrail.engine.plan import Plan, make_plan
 from vitrail.engine.pool import Pool
 from vitrail.engine.round import Versions, close_run, play
+from vitrail.engine.sample import sample_size
 from vitrail.engine.settle import fingerprint, pick_device, settled
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.engine.transcript import Transcript
@@ -91,10 +92,12 @@ def resume(
 
 def _check_sites(plan: Plan, federation: Federation) -> None:
     """A round that can never count is a mistake, not a long wait."""
-    wanted, count = plan.config.run.min_sites, len(federation.sites)
+    run = plan.config.run
+    wanted, count = run.min_sites, sample_size(len(federation.sites), run.participation)
     if wanted > count and not plan.method.pooled:
         raise ConfigError(
-            f"{wanted} sites are wanted, and there are {count}", where="run.min_sites"
+            f"{wanted} sites are wanted in a round, and only {count} take part",
+            where="run.min_sites",
         )
 
 

@@ -25,6 +25,11 @@ def in_order(examples: Mapping[str, float]) -> list[str]:
     return sorted(examples, key=lambda site: (-examples[site], site))
 
 
+def sample_size(sites: int, participation: float) -> int:
+    """How many sites a round has: the share, rounded up, and at least one."""
+    return max(1, math.ceil(participation * sites - 1e-9))
+
+
 def draw(examples: Mapping[str, float], run: Run, key: Key, everybody: bool) -> Draw:
     """Choose the sites of one round, then let some of them drop out.
 
@@ -32,7 +37,7 @@ def draw(examples: Mapping[str, float], run: Run, key: Key, everybody: bool) -> 
     site's time is its images times a slowness drawn once per run (log-normal, `run.slowness`).
     """
     order = in_order(examples)
-    count = len(order) if everybody else max(1, math.ceil(run.participation * len(order) - 1e-9))
+    count = len(order) if everybody else sample_size(len(order), run.participation)
     chosen = order
     if count < len(order):
         picks = key.at("sample").numpy().choice(len(order), count, replace=False)
