@@ -27,10 +27,13 @@ check: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench-engine: .venv/ready
+bench-engine: .venv/ready benchmarks/.peers
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/features.py
 	$(BIN)/python benchmarks/memory.py
 
+benchmarks/.peers:
+	PYTHON=$(PYTHON) sh benchmarks/peers/setup.sh
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv benchmarks/.peers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
