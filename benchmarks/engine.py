@@ -1,6 +1,6 @@
 """`make bench-engine`: rounds per second against a raw loop and two peers, in one sitting.
 
-    python benchmarks/engine.py [--repeats 5] [--rounds 30] [--peers]
+    python benchmarks/engine.py [--repeats 5] [--rounds 30] [--no-peers]
 
 100 sites, 10 a round, 100 images of 3x32x32 each, 1 epoch, batch 32. Contestants take turns,
 so that a busy neighbor slows all of them; a ratio is the median over the turns of one turn's
@@ -63,10 +63,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--peers", action="store_true", help="also pfl-research and Flower")
+    parser.add_argument("--no-peers", action="store_true", help="the raw loop only")
     parser.add_argument("--models", nargs="+", default=["small-cnn", "resnet8"])
     args = parser.parse_args()
-    peers = args.peers or PEERS.exists()
+    peers = PEERS.exists() and not args.no_peers
     for model in args.models:
         turns = []
         for _ in range(args.repeats):
