@@ -20,7 +20,7 @@ import vitrail
 def write_images(path: Path) -> None:
     """The peers' images as the 8-bit pixels Vitrail keeps."""
     x, y = work.images()
-    pixels = (x.mul(48).add(127.5)).clamp(0, 255).byte().permute(0, 2, 3, 1).contiguous().numpy()
+    pixels = x.mul_(48).add_(127.5).clamp_(0, 255).byte().permute(0, 2, 3, 1).contiguous().numpy()
     np.savez(path, x=pixels, y=y.numpy())
 
 

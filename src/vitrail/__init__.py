@@ -28,8 +28,7 @@ def run(
     script without a main guard.
     """
     from vitrail.config import Config, load, parse
-    from vitrail.engine import start
-    from vitrail.engine.folder import free_folder
+    from vitrail.crew import crew_for
 
     if isinstance(config, Config):
         config = config.model_dump(mode="json", exclude_none=True)
@@ -37,8 +36,12 @@ def run(
         loaded = parse(config, Path.cwd(), "config", overrides)
     else:
         loaded = load(config, overrides)
-    folder = free_folder(Path("runs"), Path(loaded.source).stem) if out is None else out
-    start(loaded, folder, on_round)
+    with crew_for(loaded.config.run) as crew:  # before the imports below: theirs take as long
+        from vitrail.engine import start
+        from vitrail.engine.folder import free_folder
+
+        folder = free_folder(Path("runs"), Path(loaded.source).stem) if out is None else out
+        start(loaded, folder, on_round, crew)
     return _open(folder)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
-from scipy.ndimage import gaussian_filter
 
 from vitrail.config.schema import Bias
 from vitrail.errors import ConfigError
@@ -163,6 +162,8 @@ def _border(images: Floats, bias: Bias) -> Floats:
 @WASHES.register("blur")
 def _blur(images: Floats, bias: Bias) -> Floats:
     """A Gaussian blur; `size` is four standard deviations."""
+    from scipy.ndimage import gaussian_filter  # a quarter of a second, seldom needed
+
     sigma = bias.size * min(images.shape[1:3]) / 4
     blurred: Floats = gaussian_filter(images, (0, sigma, sigma, 0), mode="nearest")
     return blurred

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -34,6 +34,25 @@ def receive(channel: socket.socket) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Wait for one message; `Closed` if the other end goes away first."""
     (length,) = _LENGTH.unpack(_exactly(channel, _LENGTH.size))
     return decode(_exactly(channel, length))
+
+
+def send_handles(channel: socket.socket, handles: Sequence[int]) -> None:
+    """Open files cross to the other process (Unix), which gets descriptors of its own."""
+    try:
+        socket.send_fds(channel, [b"\0"], list(handles))
+    except OSError as err:
+        raise Closed from err
+
+
+def receive_handles(channel: socket.socket, count: int) -> list[int]:
+    """What `send_handles` sent."""
+    try:
+        data, handles, _, _ = socket.recv_fds(channel, 1, count)
+    except OSError as err:
+        raise Closed from err
+    if not data:
+        raise Closed
+    return handles
 
 
 def _exactly(channel: socket.socket, count: int) -> bytearray:

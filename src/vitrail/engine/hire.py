@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from vitrail.crew import Crew
 from vitrail.data.normalize import Normalize
 from vitrail.data.store import share
 from vitrail.engine.federation import Federation
@@ -12,18 +13,23 @@ from vitrail.engine.host import Host
 from vitrail.engine.plan import Plan
 from vitrail.engine.pool import InProcess, Pool
 from vitrail.engine.settle import pick_device
-from vitrail.engine.workers import Workers, pack_site
+from vitrail.engine.workers import Setup, Workers, pack_site
 from vitrail.local.inputs import Inputs
 from vitrail.models.network import Network
 
 
 def hire(
-    plan: Plan, network: Network, federation: Federation, folder: RunFolder, workers: int
+    plan: Plan,
+    network: Network,
+    federation: Federation,
+    folder: RunFolder,
+    workers: int,
+    crew: Crew,
 ) -> Pool:
     """A pool for a run. On a GPU one process plays all turns."""
     device = pick_device(plan.config.run.device)
     if workers > 1 and device.type == "cpu":
-        return _workers(plan, federation, folder, workers)
+        return Workers(crew, workers, _setup(plan, federation, folder))
     inputs = Inputs(
         images=federation.images.images,
         labels=federation.images.labels,
@@ -34,18 +40,19 @@ def hire(
     return InProcess(Host(plan, network, inputs, federation.sites, folder.path))
 
 
-def _workers(plan: Plan, federation: Federation, folder: RunFolder, count: int) -> Workers:
+def _setup(plan: Plan, federation: Federation, folder: RunFolder) -> Setup:
     images = federation.images
     store = share(images.images)
     sites = [pack_site(site) for site in federation.sites.values()]
-    setup = {
+    handles = (store.fd, *folder.lock_handle)
+    header = {
         "op": "setup",
         "config": plan.config.model_dump(mode="json", exclude_none=True),
         "base": str(folder.path.resolve()),
         "source": str(folder.config_file),
         "classes": plan.classes,
         "channels": plan.channels,
-        "fd": store.fd,
+        "handles": len(handles),
         "shape": images.images.shape,
         "device": "cpu",
         "sites": [index for index, _ in sites],
@@ -55,4 +62,4 @@ def _workers(plan: Plan, federation: Federation, folder: RunFolder, count: int) 
         "labels": torch.from_numpy(images.labels),
         "rows": torch.cat([rows for _, rows in sites]),
     }
-    return Workers(count, (setup, tensors), (store.fd, *folder.lock_handle), store)
+    return Setup(header, tensors, handles, store)

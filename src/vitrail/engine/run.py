@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from vitrail.config import Loaded
+from vitrail.crew import Crew, crew_for
 from vitrail.engine.checkpoint import Checkpoints, Identity
 from vitrail.engine.features import cached_features
 from vitrail.engine.federation import Federation, assemble
@@ -55,10 +56,21 @@ class Progress:
 OnRound = Callable[[Progress], None]
 
 
-def start(loaded: Loaded, out: str | Path, on_round: OnRound | None = None) -> RunFolder:
-    """Start a run in a new folder and play it to its end."""
+def start(
+    loaded: Loaded,
+    out: str | Path,
+    on_round: OnRound | None = None,
+    crew: Crew | None = None,
+) -> RunFolder:
+    """Start a run in a new folder and play it to its end, with a crew of the caller's if given."""
     folder = RunFolder(out)
     folder.check_free()
+    with crew_for(loaded.config.run) if crew is None else nullcontext(crew) as hands:
+        _start(loaded, folder, on_round, hands)
+    return folder
+
+
+def _start(loaded: Loaded, folder: RunFolder, on_round: OnRound | None, crew: Crew) -> None:
     try:
         loaded = replace(loaded, config=settled(loaded))
         federation = _federation(loaded)
@@ -69,12 +81,14 @@ def start(loaded: Loaded, out: str | Path, on_round: OnRound | None = None) -> R
         raise err.in_file(loaded.source) from None
     folder.create(loaded.config)
     with _held(folder):
-        _Engine(folder, plan, network, federation, on_round).run(fresh=True)
-    return folder
+        _Engine(folder, plan, network, federation, crew, on_round).run(fresh=True)
 
 
 def resume(
-    out: str | Path, workers: int | None = None, on_round: OnRound | None = None
+    out: str | Path,
+    workers: int | None = None,
+    on_round: OnRound | None = None,
+    crew: Crew | None = None,
 ) -> RunFolder:
     """Go on after a stop or a crash; the end is the same, to the bit, as without it."""
     folder = RunFolder(out)
@@ -82,11 +96,12 @@ def resume(
     if (folder.server / "finished").exists():
         Checkpoints(folder.server).check_config(fingerprint(loaded.config))
         return folder
-    with _held(folder):
+    hands = crew_for(loaded.config.run, workers) if crew is None else nullcontext(crew)
+    with _held(folder), hands as crew:
         folder.sweep_up()
         federation = _federation(loaded)
         plan, network = make_plan(loaded, federation.images.classes, _channels(federation))
-        _Engine(folder, plan, network, federation, on_round, workers).run(fresh=False)
+        _Engine(folder, plan, network, federation, crew, on_round, workers).run(fresh=False)
     return folder
 
 
@@ -125,6 +140,7 @@ class _Engine:
     plan: Plan
     network: Network
     federation: Federation
+    crew: Crew
     on_round: OnRound | None
     workers: int | None = None
     versions: Versions = field(default_factory=Versions)
@@ -141,7 +157,7 @@ class _Engine:
         )
         begun = self._begin(fresh)
         count = self.workers or self.plan.config.run.workers
-        pool = hire(self.plan, self.network, self.federation, self.folder, count)
+        pool = hire(self.plan, self.network, self.federation, self.folder, count, self.crew)
         try:
             if self.plan.config.model.cache_features and self.network.cut:
                 path = cached_features(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.config.load import Loaded, load, parse
+from vitrail.crew import Crew
 from vitrail.engine.folder import RunFolder
 from vitrail.engine.run import OnRound, resume, start
 from vitrail.engine.settle import fingerprint, settled
@@ -63,23 +64,22 @@ def run_sweep(
 ) -> list[Path]:
     """Run the grid. Finished cells are skipped, interrupted ones resumed, changed ones refused."""
     grid = cells(loaded)
-    paths = []
-    for number, cell in enumerate(grid):
-        path = out / cell.name
-        paths.append(path)
-        if not RunFolder(path).config_file.exists():
-            start(cell.loaded, path, on_cell(number, len(grid), cell.name))
-            continue
-        stored = RunFolder(path).open().config
-        if fingerprint(stored) != fingerprint(settled(cell.loaded)):
-            raise RunError(
-                "this cell was run with another configuration",
-                where=str(path),
-                hint="Use another --out, or delete the folder to run it again.",
-            )
-        if not (path / "server" / "finished").exists():
-            resume(path, on_round=on_cell(number, len(grid), cell.name))
-    return paths
+    with Crew() as crew:
+        for number, cell in enumerate(grid):
+            path = out / cell.name
+            if not RunFolder(path).config_file.exists():
+                start(cell.loaded, path, on_cell(number, len(grid), cell.name), crew)
+                continue
+            stored = RunFolder(path).open().config
+            if fingerprint(stored) != fingerprint(settled(cell.loaded)):
+                raise RunError(
+                    "this cell was run with another configuration",
+                    where=str(path),
+                    hint="Use another --out, or delete the folder to run it again.",
+                )
+            if not (path / "server" / "finished").exists():
+                resume(path, on_round=on_cell(number, len(grid), cell.name), crew=crew)
+    return [out / cell.name for cell in grid]
 
 
 def _axes(sweep: Mapping[str, Any], source: str) -> Iterator[tuple[str, list[Any]]]:

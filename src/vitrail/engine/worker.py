@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import socket
 import sys
@@ -19,7 +20,7 @@ from vitrail.config.load import parse
 from vitrail.data.normalize import Normalize
 from vitrail.data.partition import SiteRows
 from vitrail.data.store import Store
-from vitrail.engine.frames import Closed, receive, send
+from vitrail.engine.frames import Closed, receive, receive_handles, send
 from vitrail.engine.host import Host
 from vitrail.engine.plan import make_plan
 from vitrail.engine.tasks import Down, Task
@@ -35,11 +36,11 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def make_host(header: dict[str, Any], tensors: dict[str, Tensor]) -> Host:
+def make_host(header: dict[str, Any], tensors: dict[str, Tensor], images_fd: int) -> Host:
     """Build the resident host from the engine's first message."""
     loaded = parse(header["config"], Path(header["base"]), header["source"])
     plan, network = make_plan(loaded, tuple(header["classes"]), header["channels"])
-    images = Store.attach(header["fd"], header["shape"], np.uint8).view(np.uint8)
+    images = Store.attach(images_fd, header["shape"], np.uint8).view(np.uint8)
     inputs = Inputs(
         images=images,
         labels=tensors["labels"].numpy(),
@@ -79,11 +80,18 @@ def serve(channel: socket.socket) -> None:
     """Answer requests one by one; an error is sent back as a sentence, not lost."""
     host: Host | None = None
     down: Down | None = None
+    handles: list[int] = []
     while True:
         header, tensors = receive(channel)
         try:
             if header["op"] == "setup":
-                host = make_host(header, tensors)
+                handles = receive_handles(channel, header["handles"])
+                host = make_host(header, tensors, handles[0])
+            elif header["op"] == "rest":
+                host = down = None
+                while handles:
+                    os.close(handles.pop())
+                send(channel, {})
             elif header["op"] == "down":
                 down = Down(header["round"], tensors, header["digest"])
             elif header["op"] == "values":
@@ -114,7 +122,9 @@ def main() -> None:
         try:
             serve(channel)
         except Closed:
-            return
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)  # nothing is open or unwritten, and tearing down torch takes a second
 
 
 if __name__ == "__main__":

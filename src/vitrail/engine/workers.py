@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import selectors
-import socket
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from vitrail.crew import Crew, Worker
 from vitrail.data.partition import SiteRows
-from vitrail.engine.frames import Closed, receive, send
+from vitrail.engine.frames import Closed, receive, send, send_handles
 from vitrail.engine.pool import chunks_of
 from vitrail.engine.tasks import Down, Reply, Task
 from vitrail.errors import RunError
@@ -45,51 +42,39 @@ def _error(header: Mapping[str, Any]) -> Exception:
     return fault
 
 
-@dataclass
-class _Worker:
-    process: subprocess.Popen[bytes]
-    channel: socket.socket
-    jobs: deque[int] = field(default_factory=deque)
+@dataclass(frozen=True)
+class Setup:
+    """What makes an idle worker a worker of one run."""
 
-    def end(self) -> None:
-        self.channel.close()
-        try:
-            self.process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+    header: dict[str, Any]
+    tensors: Mapping[str, Tensor]
+    handles: tuple[int, ...]
+    owner: object  # keeps the shared memory behind the handles alive
 
 
 class Workers:
     """N processes, one thread each. Jobs go out in order; answers come back in that order."""
 
-    def __init__(self, count: int, setup: Message, fds: tuple[int, ...], owner: object) -> None:
-        self._fds = fds
-        self._owner = owner  # keeps the shared memory behind the descriptors alive
-        self._setup: list[Message] = [setup]
+    def __init__(self, crew: Crew, count: int, setup: Setup) -> None:
+        self._crew = crew
+        self._setup = setup
+        self._extra: list[Message] = []
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
         self._common: Message | None = None
         self._workers = [self._start() for _ in range(count)]
 
-    def _start(self) -> _Worker:
-        ours, theirs = socket.socketpair()
-        paths = os.pathsep.join(p for p in sys.path if p)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "vitrail.engine.worker", str(theirs.fileno())],
-            pass_fds=(theirs.fileno(), *self._fds),
-            env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.DEVNULL,
-        )
-        theirs.close()
-        worker = _Worker(process, ours)
+    def _start(self) -> Worker:
+        worker = self._crew.take()
         try:
-            for header, tensors in [*self._setup, *([self._common] if self._common else [])]:
-                send(ours, header, tensors)
+            send(worker.channel, self._setup.header, self._setup.tensors)
+            send_handles(worker.channel, self._setup.handles)
+            for header, tensors in [*self._extra, *([self._common] if self._common else [])]:
+                send(worker.channel, header, tensors)
         except Closed:
             worker.end()
             raise RunError(
-                f"a worker process ended as it started (exit code {process.returncode})",
+                f"a worker process ended as it started (exit code {worker.process.returncode})",
                 hint="Its own words stand above; run.workers = 1 does without.",
             ) from None
         return worker
@@ -124,14 +109,22 @@ class Workers:
     def use_features(self, path: Path) -> None:
         """Every process maps the file."""
         message: Message = ({"op": "features", "path": str(path)}, {})
-        self._setup.append(message)
+        self._extra.append(message)
         for worker in self._workers:
             send(worker.channel, *message)
 
     def close(self) -> None:
-        """Close the channels; the processes end by themselves."""
+        """Give the processes back to the crew; those in the middle of something are dismissed."""
         for worker in self._workers:
-            worker.end()
+            try:
+                if worker.jobs:
+                    raise Closed
+                send(worker.channel, {"op": "rest"})
+                receive(worker.channel)
+                self._crew.give(worker)
+            except Closed:
+                worker.end()
+        self._workers = []
         torch.set_num_threads(self._threads)
 
     def _broadcast(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -193,7 +186,7 @@ class Workers:
 
     def _bury(
         self,
-        worker: _Worker,
+        worker: Worker,
         waiting: deque[int],
         deaths: dict[int, int],
         selector: selectors.BaseSelector,

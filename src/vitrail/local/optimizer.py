@@ -6,6 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 import torch
+from torch import Tensor
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
 from vitrail.config import schema
 from vitrail.errors import ConfigError, nearest
@@ -76,7 +79,7 @@ def steppers(
 ) -> list[Stepper]:
     """Fresh optimizers for the parts that train, a flat leaf per run of Euclidean numbers."""
     chosen = PARTS if parts is None else parts
-    groups: list[dict[str, object]] = []
+    groups: list[_Group] = []
     found: list[Stepper] = []
     for part in chosen:
         leaves = []
@@ -86,7 +89,7 @@ def steppers(
             leaves.append(leaf)
         lr, decay = settings.of(part)
         if leaves:
-            groups.append({"params": leaves, "lr": lr, "weight_decay": decay})
+            groups.append(_Group(leaves, lr, decay))
     if groups:
         found.append(_euclidean(groups, settings))
     curved = {(s.part, s.geometry) for s in model.layout.specs if s.geometry != "euclidean"}
@@ -96,7 +99,74 @@ def steppers(
     return found
 
 
-def _euclidean(groups: list[dict[str, object]], settings: OptimizerSettings) -> Stepper:
-    if settings.name == "adam":
-        return torch.optim.Adam(groups, lr=settings.lr, foreach=False)
-    return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, foreach=False)
+def _euclidean(groups: list[_Group], settings: OptimizerSettings) -> Stepper:
+    return _Adam(groups) if settings.name == "adam" else _Sgd(groups, settings.momentum)
+
+
+@dataclass
+class _Group:
+    """Flat leaves that share a rate."""
+
+    leaves: list[Tensor]
+    lr: float
+    decay: float
+
+    def grads(self) -> list[Tensor]:
+        """The gradients as they are now."""
+        return [leaf.grad for leaf in self.leaves if leaf.grad is not None]
+
+
+class _Sgd:
+    """Torch's SGD as a function: `torch.optim.SGD` would import the compiler, two seconds."""
+
+    def __init__(self, groups: list[_Group], momentum: float) -> None:
+        self.groups, self.momentum = groups, momentum
+        self.momenta: list[list[Tensor | None]] = [[None] * len(g.leaves) for g in groups]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """w <- w - lr v, v <- momentum v + g + decay w."""
+        for group, momenta in zip(self.groups, self.momenta, strict=True):
+            sgd(
+                group.leaves,
+                group.grads(),
+                momenta,
+                foreach=False,
+                weight_decay=group.decay,
+                momentum=self.momentum,
+                lr=group.lr,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
+
+
+class _Adam:
+    """Torch's Adam as a function, with its usual constants."""
+
+    def __init__(self, groups: list[_Group]) -> None:
+        self.groups = groups
+        self.means = [[torch.zeros_like(leaf) for leaf in group.leaves] for group in groups]
+        self.squares = [[torch.zeros_like(leaf) for leaf in group.leaves] for group in groups]
+        self.steps = [[torch.zeros(()) for _ in group.leaves] for group in groups]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """The step of Kingma and Ba (2015), bias-corrected."""
+        for at, group in enumerate(self.groups):
+            adam(
+                group.leaves,
+                group.grads(),
+                self.means[at],
+                self.squares[at],
+                [],
+                self.steps[at],
+                foreach=False,
+                amsgrad=False,
+                beta1=0.9,
+                beta2=0.999,
+                lr=group.lr,
+                weight_decay=group.decay,
+                eps=1e-8,
+                maximize=False,
+            )

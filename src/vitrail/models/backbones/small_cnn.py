@@ -11,7 +11,7 @@ from vitrail.models.backbones.layers import first_width, initialize, smallest_im
 
 
 class SmallCNN(Backbone):
-    """Three stages of convolution 3x3, ReLU and max pooling; no normalization anywhere."""
+    """Three stages of convolution 3x3, max pooling and ReLU; no normalization anywhere."""
 
     def __init__(self, in_channels: int, width: int) -> None:
         super().__init__(2 * width)
@@ -29,8 +29,8 @@ class SmallCNN(Backbone):
 def _stage(before: int, after: int) -> nn.Sequential:
     layers = OrderedDict[str, nn.Module]()
     layers["conv"] = nn.Conv2d(before, after, 3, padding=1)
-    layers["relu"] = nn.ReLU()
     layers["pool"] = nn.MaxPool2d(2)
+    layers["relu"] = nn.ReLU()  # the larger of two, then ReLU, is ReLU, then the larger: 1/4 of it
     return nn.Sequential(layers)
 
 
