@@ -4,7 +4,7 @@ PYTHON := $(shell command -v $(PYTHON) 2>/dev/null || command -v python3)
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check bench-engine clean setup
+.PHONY: demo test check bench-engine bench-push clean setup
 
 setup: .venv/ready
 
@@ -31,6 +31,9 @@ bench-engine: .venv/ready benchmarks/.peers
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/features.py
 	$(BIN)/python benchmarks/memory.py
+
+bench-push: .venv/ready
+	$(BIN)/python benchmarks/push.py
 
 benchmarks/.peers:
 	PYTHON=$(PYTHON) sh benchmarks/peers/setup.sh

@@ -11,6 +11,7 @@ EXAMPLES = (
     "how_to_method",
     "reference_config",
     "explanation_same_bits",
+    "prototypes",
 )
 
 

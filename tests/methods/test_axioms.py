@@ -63,10 +63,21 @@ def plain_run(tmp_path_factory, tiny_config):
     def get(name):
         if name not in made:
             out = tmp_path_factory.mktemp("plain") / name
-            made[name] = vitrail.run(tiny_config(method={"name": name}), out)
+            made[name] = vitrail.run(tiny_config(**quick(name)), out)
         return made[name]
 
     return get
+
+
+def quick(name, **run):
+    """A method with as few epochs of its own as it takes, few prototypes and no references."""
+    own = METHODS[name].Options.model_fields
+    epochs = {key: 1 for key in ("warm_epochs", "last_epochs") if key in own}
+    return {
+        "method": {"name": name, **epochs},
+        "model": {"prototypes": {"per_class": 2, "depth": 8}},
+        "run": {"local_reference": False, **run},
+    }
 
 
 def refused(plugin, site):
@@ -97,20 +108,20 @@ def stopping(progress):
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("name", METHODS)
 def test_axioms(name, scenario, tiny, tmp_path, plugin, plain_run, ending, same_bits):
-    method = {"name": name}
     pooled = METHODS[name].pooled
     if scenario == "one site":
-        run = tiny(method=method, partition={"sites": 1, "kind": "iid"})
-        again = tiny("again", method=method, partition={"sites": 1, "kind": "iid"})
+        run = tiny(**quick(name), partition={"sites": 1, "kind": "iid"})
+        again = tiny("again", **quick(name), partition={"sites": 1, "kind": "iid"})
         assert same_bits(run.path, again.path)
     elif scenario == "dropout":
-        run = tiny(method=method, run={"dropout": 0.4})
-        again = tiny("again", method=method, run={"dropout": 0.4})
+        run = tiny(**quick(name, dropout=0.4))
+        again = tiny("again", **quick(name, dropout=0.4))
         assert same_bits(run.path, again.path)
         assert pooled or "dropped out" in (run.path / "log.txt").read_text()
     elif scenario == "refused":
         site = "pooled" if pooled else "site-01"
-        run = tiny(method=method, **refused(plugin, site))
+        bad = refused(plugin, site)
+        run = tiny(**quick(name, **bad["run"]), release=bad["release"])
         log = (run.path / "log.txt").read_text()
         assert log.count("refused") == 1 and f"round 2: refused {site}:" in log
         rows = {(row["round"], row["site"]): row for row in run.rows()}
@@ -118,11 +129,11 @@ def test_axioms(name, scenario, tiny, tmp_path, plugin, plain_run, ending, same_
         assert not same_bits(run.path, plain_run(name).path)
     elif scenario == "resume":
         with pytest.raises(KeyboardInterrupt):
-            tiny("stopped", on_round=stopping, method=method)
+            tiny("stopped", on_round=stopping, **quick(name))
         run = vitrail.resume(tmp_path / "stopped")
         assert same_bits(run.path, plain_run(name).path)
     else:
-        run = tiny(method=method, run={"workers": 2})
+        run = tiny(**quick(name, workers=2))
         assert same_bits(run.path, plain_run(name).path)
     healthy(run, ending(run.path))
 

@@ -10,6 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from vitrail.geometry.frames import problem
 from vitrail.release.message import Schema
 from vitrail.release.update import Update
 
@@ -41,6 +42,7 @@ class Guard:
             self._declared(update.tensors)
             or self._counted(update, weight, limits)
             or self._finite(update.tensors)
+            or self._orthonormal(update.tensors)
             or self._bounded(update.tensors)
         )
 
@@ -87,6 +89,14 @@ class Guard:
                 float(tensor.sum(dtype=torch.float64))
             ):
                 return f"tensor {name!r} has values that are not finite"
+        return None
+
+    def _orthonormal(self, tensors: Mapping[str, Tensor]) -> str | None:
+        for field in self.schema.up:
+            if field.geometry == "euclidean":
+                continue
+            if reason := problem(tensors[field.name]):
+                return f"tensor {field.name!r} is not made of frames: {reason}"
         return None
 
     def _bounded(self, tensors: Mapping[str, Tensor]) -> str | None:

@@ -17,6 +17,7 @@ from vitrail.config import load
 from vitrail.engine import Progress as Round
 from vitrail.engine import RunFolder, resume, start
 from vitrail.engine.folder import free_folder
+from vitrail.engine.loaded import Run
 from vitrail.engine.run import OnRound
 from vitrail.report.pictures import run_pictures
 
@@ -68,6 +69,9 @@ def finish(folder: Path, quiet: bool) -> None:
     for name, path in pictures.items():
         typer.echo(f"{name:<13} {path}")
     typer.echo(f"metrics       {RunFolder(folder).parquet_file}")
+    shared = Run(folder).card.get("shared")  # runs of earlier versions do not say
+    if shared:
+        typer.echo(f"shared        {shared['text']}")
 
 
 @contextmanager
@@ -92,11 +96,16 @@ def _figures(p: Round) -> str:
     return text + (f"  refused {p.refused}" if p.refused else "")
 
 
+def _beside(p: Round) -> bool:
+    """Whether it is about work beside the rounds: features, sites alone."""
+    return p.note not in ("", "closing")
+
+
 def _lines() -> OnRound:
     last = [0.0]
 
     def on_round(p: Round) -> None:
-        if p.note.startswith("computing"):
+        if _beside(p):
             if time.monotonic() - last[0] > 5:
                 last[0] = time.monotonic()
                 print(p.note, file=sys.stderr, flush=True)
@@ -121,9 +130,10 @@ def _bar() -> Iterator[OnRound]:
         task = bar.add_task("loading", total=1, figures="")
 
         def on_round(p: Round) -> None:
-            if p.note.startswith("computing"):
-                done, total = p.note.rpartition(" ")[2].split("/")
-                bar.update(task, description="features", completed=int(done), total=int(total))
+            if _beside(p):
+                words, _, count = p.note.rpartition(" ")
+                done, total = count.split("/")
+                bar.update(task, description=words, completed=int(done), total=int(total))
                 return
             bar.update(
                 task,

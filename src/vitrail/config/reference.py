@@ -21,12 +21,14 @@ from vitrail.config.schema import (
     Optimizer,
     Partition,
     PartOptimizer,
+    Prototypes,
     Release,
     Run,
+    Subspaces,
 )
 
 SECTIONS: tuple[type[BaseModel], ...] = (
-    Data, Augment, Aviary, Dicom, Partition, Bias, Model, Method,
+    Data, Augment, Aviary, Dicom, Partition, Bias, Model, Prototypes, Subspaces, Method,
     Optimizer, PartOptimizer, Aggregate, Release, Run,
 )  # fmt: skip
 HEAD = """# Configuration

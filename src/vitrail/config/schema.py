@@ -105,6 +105,8 @@ class Data(Table):
     """What CheXpert's uncertain labels become."""
     classes: tuple[str, ...] | None = None
     """Class names in order; labels outside of it are refused."""
+    keep: Count | tuple[str, ...] | None = None
+    """Use only these classes: their names, or the first so many in order."""
     rename: dict[str, str] = {}
     """Other names for labels, old = new."""
     limit: Count | None = None
@@ -171,6 +173,52 @@ class Bias(Table):
     """In which parts of the site's images."""
 
 
+class Prototypes(Table):
+    """`[model.prototypes]`: the parts that a prototype network looks for."""
+
+    per_class: Count = 10
+    """How many prototypes a class has."""
+    depth: Count | None = None
+    """Channels of a prototype; left out: 128 for protopnet, 64 for tesnet."""
+    cluster: Natural = 0.8
+    """Weight of the distance to the nearest prototype of the own class."""
+    separation: Natural = 0.08
+    """Weight of the distance to the nearest prototype of another class."""
+    l1: Natural = 1e-4
+    """Weight of the last layer's entries for other classes."""
+
+
+class Subspaces(Table):
+    """`[model.subspaces]`: classes as subspaces (fedgrasp), and what tesnet adds to prototypes."""
+
+    dimension: Count = 3
+    """Dimensions of a class's subspace, for fedgrasp."""
+    depth: Count = 64
+    """Channels of a patch, for fedgrasp."""
+    hidden: Count = 256
+    """Channels between the two add-on layers, for fedgrasp."""
+    between: Literal["none", "relu"] = "none"
+    """What happens to them there, for fedgrasp."""
+    top: Count | None = None
+    """How many patches make a class's score; left out: 20, or all where a map has fewer."""
+    normalize: Literal["l2", "none"] = "l2"
+    """Bring every patch to one length before its energy is measured, for fedgrasp."""
+    scale: Positive = 8.0
+    """That length; its square is the largest score."""
+    activation: Literal["none", "sigmoid"] | None = None
+    """After the add-on layers; left out: none for fedgrasp, sigmoid for tesnet."""
+    compactness: Natural = 0.8
+    """Weight of the own class's score, for fedgrasp."""
+    separation: Natural = 0.08
+    """Weight of the highest score of another class, for fedgrasp."""
+    l1: Natural = 1e-4
+    """Weight of the entries off the diagonal of G, for fedgrasp."""
+    orthogonality: Natural = 1e-4
+    """Weight of what keeps a class's basis vectors orthogonal, for tesnet."""
+    apart: Natural = 1e-7
+    """Weight of the distances between the classes' subspaces, for tesnet."""
+
+
 class Model(Table):
     """`[model]`: the backbone, its weights and what of it is trained."""
 
@@ -182,10 +230,16 @@ class Model(Table):
     """imagenet (efficientnet-lite0), or a .safetensors or .pth file; left out: random."""
     frozen: bool | str = False
     """true: the whole backbone; a stage's name: up to and with that stage."""
+    until: str | None = None
+    """The last stage that is used; an earlier one has finer maps. Left out: all stages."""
     norm: Literal["average", "home", "group"] = "average"
     """Normalization layers are averaged, stay home, or are GroupNorm instead."""
     cache_features: bool = True
     """Compute a frozen backbone's features once and keep them on disk."""
+    prototypes: Prototypes = Prototypes()
+    """See `[model.prototypes]`."""
+    subspaces: Subspaces = Subspaces()
+    """See `[model.subspaces]`."""
 
 
 class Method(BaseModel):
@@ -286,6 +340,8 @@ class Run(Table):
     """Drop sites slower than so many times the median site (simulated)."""
     slowness: Annotated[float, Field(ge=0, le=3)] = 0.5
     """The spread of the sites' simulated speeds, for deadline."""
+    local_reference: bool | None = None
+    """Also train each site alone, for the audit; left out: with prototype methods."""
     min_sites: Count = 1
     """A round with fewer accepted updates is void."""
 

@@ -17,7 +17,7 @@ from vitrail.data.images import ImageSet
 from vitrail.data.labels import Resolved, resolve
 from vitrail.data.records import STOPPING, Problem, Records
 from vitrail.data.split import resolve_splits
-from vitrail.errors import DataError
+from vitrail.errors import DataError, nearest
 from vitrail.registry import Registry
 from vitrail.rng import Key
 
@@ -52,6 +52,7 @@ def load_with_problems(config: Data, base: Path, key: Key) -> tuple[ImageSet, li
     )
     problems += resolved.problems
     stop(problems, config)
+    resolved = keep_classes(resolved, config)
     splits, notes = resolve_splits([row.split for row in found.rows])
     problems += notes
     chosen = limit_rows(resolved.labels, _at(splits, resolved.rows), config, key)
@@ -116,6 +117,27 @@ def stop(problems: Sequence[Problem], config: Data) -> None:
         where=str(config.path or config.source),
         hint=f'{_ADVICE}; data.broken = "skip" leaves them out.',
     )
+
+
+def keep_classes(resolved: Resolved, config: Data) -> Resolved:
+    """Only the rows of the classes in `data.keep`, labels counted anew in that order."""
+    if config.keep is None:
+        return resolved
+    names = resolved.classes[: config.keep] if isinstance(config.keep, int) else config.keep
+    unknown = [name for name in names if name not in resolved.classes]
+    if unknown:
+        raise DataError(
+            f"there is no class {unknown[0]!r} to keep",
+            where="data.keep",
+            hint=nearest(unknown[0], resolved.classes),
+        )
+    if len(set(names)) < 2:
+        raise DataError("fewer than two classes are kept", where="data.keep")
+    number = {resolved.classes.index(name): i for i, name in enumerate(dict.fromkeys(names))}
+    rows = np.flatnonzero(np.isin(resolved.labels, list(number)))
+    chosen = _take(resolved, rows)
+    labels = np.array([number[label] for label in chosen.labels.tolist()], np.int64)
+    return replace(chosen, labels=labels, classes=tuple(dict.fromkeys(names)))
 
 
 def limit_rows(

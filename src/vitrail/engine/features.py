@@ -70,6 +70,7 @@ def _digest(plan: Plan, network: Network, federation: Federation) -> str:
         _VERSION,
         config.model.backbone,
         network.cut,
+        network.end,
         network.pools_in_prefix,
         list(config.data.views),
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import tempfile
 import time
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from vitrail.rng import Key, simulated_site
 
 HOME = "home/"
 OWN = "own/"
+MODEL = "model/"
 
 
 class Host:
@@ -58,11 +61,13 @@ class Host:
         site = self._receive(task, down, stage, folder)
         site.terms = door.terms(site, ctx)
         metrics: dict[str, float | None] = {}
-        for phase in stage.stage.arrive:
+        for phase in stage.stage.last if task.closing else stage.stage.arrive:
             metrics |= phase(site, ctx)
         if task.evaluate:
             metrics |= self._evaluate(site)
         if task.closing:
+            if stage.stage.last or stage.home:
+                folder.save_model("personal", self._own(site))
             schema = Schema(down=(), up=(), counts=(), metrics=stage.schema.metrics)
             return Reply(door.release(site, schema, {}, metrics, ctx, down.digest))
         site.result = Result()  # what arrived was not trained for the server
@@ -85,7 +90,9 @@ class Host:
             self._received = (down.digest, flat)
         state = folder.load(task.base)
         self.model.values.copy_(self._received[1])
-        self.model.write({n: state[HOME + n] for n in stage.home if HOME + n in state})
+        # What is shared from this round on was learned at home; the server has nothing newer.
+        kept = (*stage.home, *stage.travels) if task.round == stage.first else stage.home
+        self.model.write({n: state[HOME + n] for n in kept if HOME + n in state})
         self.model.reset_counters()
         self.model.still = stage.still
         self.model.network.eval()
@@ -105,7 +112,33 @@ class Host:
         rows = site.rows.test
         found = evaluate(self.model.network, self.inputs, rows, len(self.plan.classes))
         found["test_examples"] = found.pop("examples")
-        return found
+        return found | self.model.network.head.figures()
+
+    def _own(self, site: Site) -> dict[str, Tensor]:
+        """The site's whole model as it is now, and what its phases keep."""
+        model = {MODEL + name: tensor for name, tensor in self.model.named.items()}
+        return {**model, **{OWN + name: tensor for name, tensor in site.state.items()}}
+
+    def alone(self, name: str) -> None:
+        """Train a site's local reference: the same stages and budget, with nothing shared.
+
+        Its turns leave nothing behind but the model, in the site's own folder.
+        """
+        target = SiteFolder(self.folder, name)
+        with tempfile.TemporaryDirectory(prefix="vitrail-") as scratch:
+            host = copy.copy(self)
+            host.plan, host.folder, host.defenses = self.plan.alone(), Path(scratch), ()
+            host._received = ("", self.start)
+            base = 0
+            for round_ in range(1, host.plan.config.run.rounds + 1):
+                down = Down(round_, {}, f"alone {round_}")
+                host.turn(Task(name, round_, 1, base, base, evaluate=False), down)
+                base = round_
+            closing = Task(name, base + 1, 1, base, base, closing=True)
+            host.turn(closing, Down(base + 1, {}, "alone, closing"))
+            made = SiteFolder(Path(scratch), name).load_model("personal")
+        if made is not None:
+            target.save_model("local", made)
 
     def _keep(self, site: Site, stage: StagePlan, folder: SiteFolder, task: Task) -> bool:
         """Save what stays at the site; nothing is written for methods that keep nothing."""

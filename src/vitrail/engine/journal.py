@@ -7,13 +7,15 @@ from typing import Any
 
 from vitrail.engine.federation import SERVER, Federation
 from vitrail.engine.folder import RunFolder
-from vitrail.engine.plan import FIGURES, Plan
+from vitrail.engine.plan import FIGURES, PARTS_FIGURES, Plan
 from vitrail.engine.round import RoundReport
+from vitrail.engine.shared import shared_by
 from vitrail.files import write_text
 from vitrail.release.update import Update
 
 COLUMNS = (
     *FIGURES,
+    *PARTS_FIGURES,
     "test_examples",
     "train_loss",
     "examples",
@@ -39,13 +41,13 @@ class Journal:
 
     def start(self, federation: Federation) -> None:
         """The first lines of the log."""
-        config = self.plan.config
-        stage = self.plan.stages[0]
+        config, shared = self.plan.config, shared_by(self.plan)
         self.folder.log(
             f"{config.method.name} on {config.model.backbone}: {len(federation.sites)} sites, "
-            f"{len(federation.images)} images, {len(self.plan.classes)} classes, "
-            f"{stage.schema.bytes_up:,} bytes up, {stage.schema.bytes_down:,} down a site and round"
+            f"{len(federation.images)} images, {len(self.plan.classes)} classes"
         )
+        for line in (*shared.lines(), f"shared: {shared.text()}"):
+            self.folder.log(line)
         if federation.skipped:
             self.folder.log(f"{federation.skipped} files were left out (data.broken)")
 
@@ -125,7 +127,9 @@ class Journal:
         """A site's figures of the model it received, which is that of the round before."""
         if "accuracy" not in update.metrics:
             return []
-        found = {name: update.metrics.get(name) for name in (*FIGURES, "test_examples")}
+        found = {
+            name: update.metrics.get(name) for name in (*FIGURES, *PARTS_FIGURES, "test_examples")
+        }
         return [{**self._key(update.round - 1, update.site), **found}]
 
     def _note(self, updates: list[Update]) -> None:

@@ -14,15 +14,18 @@ from vitrail.engine.checkpoint import Checkpoints
 from vitrail.engine.deployed import Deployed
 from vitrail.engine.federation import SERVER
 from vitrail.engine.folder import RunFolder
-from vitrail.engine.host import HOME
+from vitrail.engine.host import HOME, MODEL, OWN
 from vitrail.engine.plan import Plan, make_plan
 from vitrail.engine.round import Versions
-from vitrail.engine.sitefolder import SiteFolder
+from vitrail.engine.shared import shared_by
+from vitrail.engine.sitefolder import Own, SiteFolder
 from vitrail.errors import RunError, nearest
 from vitrail.files import write_json
 from vitrail.methods.server import Server
+from vitrail.models.network import Network
 
 Where = Literal["auto", "server", "sites"]
+Which = Literal["global", "personal", "local"]
 
 
 class Run:
@@ -50,6 +53,22 @@ class Run:
     def sites(self) -> tuple[str, ...]:
         """The names of the sites."""
         return tuple(self.card["sites"])
+
+    @property
+    def loaded(self) -> Loaded:
+        """The configuration as the engine takes it, without weights from elsewhere."""
+        return self._loaded
+
+    @property
+    def keeps_home(self) -> bool:
+        """Whether some of the model stays at the sites, so that there is no global one."""
+        plan, _ = make_plan(self._loaded, self.classes, self.card["channels"])
+        return bool(plan.stages[-1].home)
+
+    def fill_frozen(self, network: Network) -> None:
+        """Put the tensors that never change into a network."""
+        frozen = Checkpoints(self.folder.server).frozen()
+        network.load_state_dict({**network.state_dict(), **frozen})
 
     @property
     def finished(self) -> bool:
@@ -83,31 +102,59 @@ class Run:
             if (total := sum(w for _, w in pairs))
         ]
 
-    def model(self, site: str | None = None) -> Deployed:
-        """The global model, or a site's own, as a plain module with its preprocessing."""
+    def model(self, site: str | None = None, which: Which | None = None) -> Deployed:
+        """A model as a plain module with its preprocessing.
+
+        `global` is what the server has, `personal` what a site made of it, `local` what a site
+        trained alone. Left out: global without a site, personal with one.
+        """
+        which = which or ("global" if site is None else "personal")
+        if which != "global" and site is None:
+            raise RunError(
+                f"a {which} model belongs to a site", hint=f"Name one: {', '.join(self.sites[:5])}."
+            )
+        if site is not None and site not in self.sites:
+            raise RunError(f"there is no site {site!r} in this run", hint=nearest(site, self.sites))
         plan, network = make_plan(self._loaded, self.classes, self.card["channels"])
+        tensors = self._tensors(plan, site, which)
+        frozen = Checkpoints(self.folder.server).frozen()
+        network.load_state_dict({**network.state_dict(), **frozen, **tensors})
+        return Deployed(network, Normalize.of(self.config, self.card["channels"]), self.card)
+
+    def own(self, site: str, kind: Own) -> dict[str, torch.Tensor]:
+        """What a site's phases found out with a model of its own (where prototypes lie, say)."""
+        found = SiteFolder(self.path, site).load_model(kind) or {}
+        return {n.removeprefix(OWN): t for n, t in found.items() if n.startswith(OWN)}
+
+    def _tensors(self, plan: Plan, site: str | None, which: Which) -> dict[str, torch.Tensor]:
+        """The moving tensors of a model."""
+        if site is not None and which != "global":
+            made = SiteFolder(self.path, site).load_model(which)
+            if made is not None:
+                return {n.removeprefix(MODEL): t for n, t in made.items() if n.startswith(MODEL)}
+        if which == "local":
+            raise RunError(
+                f"site {site!r} has no local model in this run",
+                where=str(self.path),
+                hint="Run with run.local_reference = true; `vitrail audit` also trains one.",
+            )
         home = plan.stages[-1].home
-        if site is None and home:
+        if which == "global" and home:
             names = "all of it" if not plan.stages[-1].travels else f"{len(home)} tensors"
             raise RunError(
                 f"{self.config.method.name} keeps {names} at the sites: there is no global model",
                 where=str(self.path),
                 hint=f"Name a site: {', '.join(self.sites[:5])}.",
             )
-        checkpoints, versions = Checkpoints(self.folder.server), Versions()
-        stage = plan.stages[-1]
+        stage, versions = plan.stages[-1], Versions()
         server = Server(plan.layout, stage.shared, stage.arrives, torch.empty(plan.layout.size))
-        checkpoints.load(server, versions, None)
-        state = {**network.state_dict(), **checkpoints.frozen(), **plan.layout.views(server.values)}
-        if site is not None:
-            state |= self._home(site, versions, bool(home))
-        network.load_state_dict(state)
-        normalize = Normalize.of(self.config, self.card["channels"])
-        return Deployed(network, normalize, self.card)
+        Checkpoints(self.folder.server).load(server, versions, None)
+        found = dict(plan.layout.views(server.values))
+        if site is not None and which == "personal":
+            found |= self._home(site, versions, bool(home))
+        return found
 
     def _home(self, site: str, versions: Versions, home: bool) -> dict[str, torch.Tensor]:
-        if site not in self.sites:
-            raise RunError(f"there is no site {site!r} in this run", hint=nearest(site, self.sites))
         if site not in versions.accepted:
             if home:
                 raise RunError(
@@ -148,6 +195,7 @@ def write_card(
             "backbone": plan.config.model.backbone,
             "method": plan.config.method.name,
             "public": public,
+            "shared": shared_by(plan).card(),
             **plan.card,
         },
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from vitrail.aggregate.rule import RULES
+from vitrail.aggregate.rule import RULES, Group
 from vitrail.config.load import Loaded
 from vitrail.config.schema import Config
 from vitrail.errors import ConfigError
@@ -22,7 +22,8 @@ from vitrail.release.message import Field, Schema, model_fields
 from vitrail.rng import Key, server
 
 FIGURES = ("loss", "accuracy", "balanced_accuracy", "auroc", "sensitivity", "specificity")
-METRICS = (*FIGURES, "test_examples", "train_loss", "seconds")
+PARTS_FIGURES = ("duplicates", "grounded", "pruned")
+METRICS = (*FIGURES, *PARTS_FIGURES, "test_examples", "train_loss", "seconds")
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,15 @@ class Plan:
             key=self.key.at("round", round_),
         )
 
+    def alone(self) -> Plan:
+        """The same plan for a site that shares nothing and receives nothing."""
+        nothing = Schema(down=(), up=(), counts=(), metrics=METRICS)
+        stages = []
+        for stage in self.stages:
+            kept = {n: a if a == "frozen" else "home" for n, a in stage.answers.items()}
+            stages.append(replace(stage, schema=nothing, answers=kept, shared=Region(())))
+        return replace(self, stages=tuple(stages), method=Method({}))
+
     def defenses(self) -> tuple[Defense, ...]:
         """The defenses of the door, in order."""
         release = self.config.release
@@ -172,7 +182,7 @@ def _stages(config: Config, method: Method, network: Network) -> tuple[StagePlan
             counts=("examples", "steps", *method.counts),
             metrics=METRICS,
         )
-        _check_rules(schema, config.method.name)
+        _check_rules(schema, config)
         _check_phases(stage)
         left = config.run.rounds - at + 1
         rounds = left if stage.rounds is None else min(stage.rounds, left)
@@ -185,7 +195,8 @@ def _stages(config: Config, method: Method, network: Network) -> tuple[StagePlan
 
 def _check_phases(stage: Stage) -> None:
     """A phase draws under its name, so two of one name would draw the same."""
-    names = [phase.name for phase in (*stage.arrive, *stage.train)]
+    turn, closing = [[p.name for p in ps] for ps in ((*stage.arrive, *stage.train), stage.last)]
+    names = turn if len(set(turn)) < len(turn) else closing
     if len(set(names)) < len(names):
         raise ConfigError(
             f"stage {stage.name!r} has two phases of one name ({', '.join(names)})",
@@ -194,9 +205,11 @@ def _check_phases(stage: Stage) -> None:
         )
 
 
-def _check_rules(schema: Schema, method: str) -> None:
-    """Every rule exists, and the sites count what it needs."""
+def _check_rules(schema: Schema, config: Config) -> None:
+    """Every rule exists and accepts what it is to add up, and the sites count what it needs."""
+    method = config.method.name
     for name in dict.fromkeys(f.rule for f in schema.up):
+        RULES[name](Group(tuple(f for f in schema.up if f.rule == name)), config.aggregate)
         missing = sorted(set(RULES[name].counts) - set(schema.counts))
         if missing:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Where turns are played: in this process. The worker pool offers the same four calls."""
+"""Where turns are played: in this process. The worker pool offers the same calls."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ class Pool(Protocol):
 
     def prefix(self, chunks: Sequence[Rows], view: str) -> Iterator[Tensor]:
         """The frozen stages' output for each chunk of rows, in order."""
+        ...
+
+    def alone(self, sites: Sequence[str]) -> Iterator[str]:
+        """Train the local reference of each site; yields a site's name when it is there."""
         ...
 
     def use_features(self, path: Path) -> None:
@@ -68,6 +72,12 @@ class InProcess:
         """Chunk by chunk."""
         for chunk in chunks:
             yield self.host.prefix(chunk, view)
+
+    def alone(self, sites: Sequence[str]) -> Iterator[str]:
+        """One after the other."""
+        for site in sites:
+            self.host.alone(site)
+            yield site
 
     def use_features(self, path: Path) -> None:
         """Map the file."""

@@ -23,7 +23,7 @@ from vitrail.engine.loaded import write_card
 from vitrail.engine.plan import Plan, make_plan
 from vitrail.engine.pool import Pool
 from vitrail.engine.round import Versions, close_run, play
-from vitrail.engine.sample import sample_size
+from vitrail.engine.sample import in_order, sample_size
 from vitrail.engine.settle import fingerprint, pick_device, settled
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.engine.transcript import Transcript
@@ -197,8 +197,11 @@ class _Engine:
         return begun
 
     def _computing(self, done: int, total: int) -> None:
+        self._working(f"computing features {done}/{total}")
+
+    def _working(self, note: str) -> None:
+        """Tell the caller about work beside the rounds."""
         if self.on_round is not None:
-            note = f"computing features {done}/{total}"
             self.on_round(
                 Progress(0, self.plan.config.run.rounds, None, None, 0, 0, 0, 0, 0.0, note)
             )
@@ -236,7 +239,19 @@ class _Engine:
         report = close_run(self.server, self.plan, pool, self.versions)
         self.journal.closing(report)
         self._tell(report, 0.0)
+        self._references(pool)
         self.journal.done()
+
+    def _references(self, pool: Pool) -> None:
+        """Each site alone on the same budget, where the method or the user wants it."""
+        wanted = self.plan.config.run.local_reference
+        if not (self.plan.method.reference if wanted is None else wanted):
+            return
+        root = self.folder.path
+        order = in_order({site: facts["examples"] for site, facts in self.server.roster.items()})
+        missing = [s for s in order if not SiteFolder(root, s).model_file("local").exists()]
+        for number, _ in enumerate(pool.alone(missing), 1):
+            self._working(f"training sites alone {number}/{len(missing)}")
 
     def _evaluate(self, pool: Pool, number: int) -> None:
         """The global model on the server's own test images, where there are both."""

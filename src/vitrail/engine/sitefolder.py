@@ -1,14 +1,18 @@
-"""A site's own folder: its states by round and its ledger. Nobody else reads it."""
+"""A site's own folder: its states by round, its own models, its ledger. Nobody else reads it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from torch import Tensor
 
 from vitrail.errors import RunError
 from vitrail.files import folder_name, read_tensors, write_tensors
 from vitrail.release.ledger import Ledger
+
+Own = Literal["personal", "local"]
 
 
 class SiteFolder:
@@ -41,6 +45,19 @@ class SiteFolder:
     def save(self, round_: int, state: dict[str, Tensor]) -> None:
         """Keep the state this round ended with."""
         write_tensors(self._state(round_), state, {"site": self.site, "round": round_})
+
+    def model_file(self, kind: Own) -> Path:
+        """Where a model of the site's own lies once it is made."""
+        return self.path / f"{kind}.safetensors"
+
+    def save_model(self, kind: Own, tensors: Mapping[str, Tensor]) -> None:
+        """Keep a whole model: its moving tensors, and what its phases found out."""
+        write_tensors(self.model_file(kind), dict(tensors), {"site": self.site, "kind": kind})
+
+    def load_model(self, kind: Own) -> dict[str, Tensor] | None:
+        """A model of the site's own, or None if there is none."""
+        path = self.model_file(kind)
+        return read_tensors(path)[0] if path.exists() else None
 
     def prune(self, floor: int) -> None:
         """Delete states that will never be asked for again."""

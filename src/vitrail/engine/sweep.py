@@ -89,11 +89,11 @@ def _axes(sweep: Mapping[str, Any], source: str) -> Iterator[tuple[str, list[Any
                 "must be a list with at least one value", where=f"{source}: sweep.{key}"
             )
         name = _SHORT.get(key, key)
-        if "." not in name:
+        if "." not in name and name != "bias":
             raise ConfigError(
                 "is not a key of the configuration",
                 where=f"{source}: sweep.{key}",
-                hint='Use methods, alphas, seeds, or "section.key".',
+                hint='Use methods, alphas, seeds, bias, or "section.key".',
             )
         yield name, values
 
@@ -122,7 +122,10 @@ def _name(axes: Mapping[str, list[Any]], chosen: Mapping[str, Any]) -> str:
     parts = [str(chosen["method.name"])] if "method.name" in chosen else []
     for key in axes:
         if key not in ("method.name", "run.seed"):
-            parts.append(f"{key.rpartition('.')[2]}={chosen[key]}")
+            value = chosen[key]
+            if isinstance(value, list | dict):
+                value = axes[key].index(value)  # a table has no short name, so its number stands
+            parts.append(f"{key.rpartition('.')[2]}={value}")
     if "run.seed" in chosen:
         parts.append(f"seed={chosen['run.seed']}")
     name = "_".join(parts).replace("/", "-").replace(" ", "")

@@ -71,6 +71,9 @@ def answer(
         assert down is not None
         reply = host.turn(Task(**header["task"]), down)
         return reply.header(), reply.update.tensors
+    if header["op"] == "alone":
+        host.alone(header["site"])
+        return {}, {}
     if header["op"] == "logits":
         return {}, {"out": host.logits(host.values, tensors["rows"].numpy())}
     return {}, {"out": host.prefix(tensors["rows"].numpy(), header["view"])}

@@ -106,6 +106,12 @@ class Workers:
         for _, tensors in self._run(jobs):
             yield tensors["out"]
 
+    def alone(self, sites: Sequence[str]) -> Iterator[str]:
+        """One site a job."""
+        jobs: list[Message] = [({"op": "alone", "site": site}, {}) for site in sites]
+        for site, _ in zip(sites, self._run(jobs), strict=True):
+            yield site
+
     def use_features(self, path: Path) -> None:
         """Every process maps the file."""
         message: Message = ({"op": "features", "path": str(path)}, {})

@@ -24,6 +24,21 @@ def logits_of(network: Network, inputs: Inputs, rows: Rows, chunk: int = CHUNK) 
     return torch.cat(found).clone() if found else torch.empty(0, 0)
 
 
+@torch.no_grad()
+def seen(network: Network, inputs: Inputs, rows: Rows, chunk: int = CHUNK) -> Tensor:
+    """What the head sees of some rows, [len(rows), ...]: everything before it, computed once."""
+    network.backbone.eval()
+    network.neck.eval()
+    found = [
+        network.features(network.prefix(x) if inputs.features is None else x)
+        for start in range(0, len(rows), chunk)
+        for x in (inputs.plain(rows[start : start + chunk]),)
+    ]
+    if len(found) == 1:
+        return found[0]  # without the copy that `cat` makes
+    return torch.cat(found) if found else torch.empty(0)
+
+
 def evaluate(network: Network, inputs: Inputs, rows: Rows, classes: int) -> dict[str, float | None]:
     """The figures of a network on some rows: loss, accuracy, AUROC and so on."""
     logits = logits_of(network, inputs, rows) if len(rows) else torch.empty(0, classes)

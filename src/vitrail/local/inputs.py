@@ -31,6 +31,11 @@ class Inputs:
     features: npt.NDArray[np.float32] | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
+    @property
+    def views(self) -> int:
+        """How many fixed views of an image there are."""
+        return 1 if self.features is None else int(self.features.shape[1])
+
     def plain(self, rows: Rows) -> Tensor:
         """Rows as they are, for evaluation: view 0 of the features, or the normalized images."""
         if self.features is not None:
@@ -54,7 +59,7 @@ class Feed:
         self.rows = rows
         self.generator = generator
         self.labels = inputs.targets(rows)
-        self.views = 1 if inputs.features is None else inputs.features.shape[1]
+        self.views = inputs.views
         source = inputs.images if inputs.features is None else inputs.features
         row_bytes = 4 * int(np.prod(source.shape[1:]))
         self._all: Tensor | None = None

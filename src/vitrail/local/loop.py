@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from vitrail.local.optimizer import OptimizerSettings, steppers
 from vitrail.local.session import Result
 from vitrail.local.terms import Batch, Terms
 from vitrail.models.flat import FlatModel
+from vitrail.models.head import Outputs
 from vitrail.models.parts import Part
 
 
@@ -20,12 +21,17 @@ def train(
     terms: Terms,
     settings: OptimizerSettings,
     parts: tuple[Part, ...] | None = None,
+    forward: Callable[[Tensor], Outputs] | None = None,
 ) -> Result:
-    """One step per batch: gradient of what saw data, pulls, clipping, then each part's step."""
+    """One step per batch: gradient of what saw data, pulls, clipping, then each part's step.
+
+    `forward` is what a batch goes through, by default everything after the frozen stages.
+    """
     network = model.network
+    run = forward or network.rest
 
     def objective(batch: Batch) -> Tensor:
-        outputs = network.rest(batch[0])
+        outputs = run(batch[0])
         loss = torch.stack(list(network.head.loss(outputs, batch[1]).values())).sum()
         for term in terms.loss:
             loss = loss + term(outputs, batch)

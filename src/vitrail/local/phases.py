@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from vitrail.local.evaluate import seen
 from vitrail.local.inputs import Feed, epoch
 from vitrail.local.loop import train
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.terms import Batch
-from vitrail.models.parts import Part
+from vitrail.models.parts import PARTS, Part
 from vitrail.rng import scope
 
 
@@ -38,17 +39,38 @@ class Fit:
     def __call__(self, site: Site, ctx: Context) -> Metrics:
         """Run the local loop on the site's training images."""
         key = site.key.at(self.name)
+        network = site.model.network
+        forward = network.head if self._still(site) else network.rest
         with scope(key.at("dropout")):
             result = train(
-                site.model, self._batches(site, ctx), site.terms, ctx.optimizer, self.parts
+                site.model,
+                self._batches(site, ctx),
+                site.terms,
+                ctx.optimizer,
+                self.parts,
+                forward,
             )
         site.result = site.result.joined(result)
         return {"train_loss": result.loss}
 
+    def _still(self, site: Site) -> bool:
+        """Whether what the head sees stays the same all along, so that it is computed once."""
+        inputs = site.inputs
+        varied = inputs.augment.active or (inputs.features is not None and inputs.views > 1)
+        trained = set(PARTS if self.parts is None else self.parts)
+        return trained <= {"prototypes", "head"} and not varied
+
     def _batches(self, site: Site, ctx: Context) -> Iterator[Batch]:
         key = site.key.at(self.name)
-        feed = Feed(site.inputs, site.rows.train, key.at("views").torch())
         order = key.at("batches").torch()
+        if self._still(site):
+            rows = site.rows.train
+            z, labels = seen(site.model.network, site.inputs, rows), site.inputs.targets(rows)
+            for _ in range(self.epochs or ctx.epochs):
+                for at in epoch(len(rows), ctx.batch_size, order):
+                    yield z[at], labels[at]
+            return
+        feed = Feed(site.inputs, site.rows.train, key.at("views").torch())
         prefix = site.model.network.prefix if site.inputs.features is None else None
         for _ in range(self.epochs or ctx.epochs):
             for at in epoch(len(feed), ctx.batch_size, order):

@@ -43,12 +43,13 @@ class Method:
         "head": "mean",
     }
     model: ClassVar[str] = "linear"
-    optimizer: ClassVar[OptimizerSettings] = OptimizerSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
     weighting: ClassVar[Literal["examples", "uniform"]] = "examples"
     sends_global: ClassVar[bool] = True  # else sites can judge the global model at the end only
     exact: ClassVar[bool] = False  # its state is right for its own plain mean only
     counts: ClassVar[tuple[str, ...]] = ()
     pooled: ClassVar[bool] = False
+    reference: ClassVar[bool] = False  # whether sites also train alone, for the audit
 
     def __init__(self, options: Mapping[str, Any], source: str = "config") -> None:
         try:

@@ -18,7 +18,8 @@ class Stage:
     """Some rounds that are played alike.
 
     `rounds` None means all that are left of `run.rounds`; `arrive` phases work on what was
-    just received, `train` phases before sending; `table` None is the method's own.
+    just received, `train` phases before sending; `finish` phases stand for `arrive` in the
+    closing turn (None: the same ones); `table` None is the method's own.
     """
 
     name: str = "train"
@@ -26,30 +27,39 @@ class Stage:
     sites: Literal["sample", "all"] = "sample"
     arrive: tuple[Phase, ...] = ()
     train: tuple[Phase, ...] = (Fit(),)
+    finish: tuple[Phase, ...] | None = None
     table: Table | None = None
+
+    @property
+    def last(self) -> tuple[Phase, ...]:
+        """The phases of the closing turn."""
+        return self.arrive if self.finish is None else self.finish
 
 
 def answers(specs: Iterable[TensorSpec], table: Table, method: str) -> dict[str, str]:
     """What a table answers for every tensor: a rule, `home` or `frozen`.
 
-    A row names a part or a kind, and the kind wins. Frozen stages, batch counters and
+    A row names a part, a stage of the backbone (`backbone.layer4`) or a kind; the kind wins over
+    the stage, the stage over the part. Frozen stages, batch counters and
     constants never travel, whatever the table says. A tensor without an answer stops the run.
     """
-    for row in table:
-        if row not in PARTS and row not in KINDS:
-            raise ConfigError(
-                f"the table of {method} has a row {row!r} that is neither a part nor a kind",
-                where="method.name",
-                hint=nearest(row, (*PARTS, *KINDS)),
-            )
     specs = tuple(specs)
+    stages = {f"backbone.{spec.stage}" for spec in specs if spec.stage}
+    for row in table:
+        if row not in PARTS and row not in KINDS and row not in stages:
+            raise ConfigError(
+                f"the table of {method} has a row {row!r} that is no part, stage or kind",
+                where="method.name",
+                hint=nearest(row, (*PARTS, *sorted(stages), *KINDS)),
+            )
     _check_home(specs, table, method)
     found: dict[str, str] = {}
     for spec in specs:
         if spec.frozen or spec.kind in ("counter", "constant"):
             found[spec.name] = "frozen"
             continue
-        answer = table.get(spec.kind, table.get(spec.part))
+        by_part = table.get(f"backbone.{spec.stage}", table.get(spec.part))
+        answer = table.get(spec.kind, by_part)
         if answer is None:
             raise ConfigError(
                 f"the table of {method} has no answer for tensor {spec.name!r} "

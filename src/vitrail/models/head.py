@@ -19,6 +19,7 @@ class Head(nn.Module):
 
     prototypes: tuple[str, ...] = ()
     geometries: Mapping[str, str] = {}
+    statistics: tuple[str, ...] = ()  # buffers that change and may travel
 
     def reduce(self, z: Tensor) -> Tensor:
         """The parameter-free first step; with a frozen backbone its result is what is cached."""
@@ -31,6 +32,10 @@ class Head(nn.Module):
     def loss(self, outputs: Outputs, labels: Tensor) -> dict[str, Tensor]:
         """The weighted terms of the training loss, by name; training minimizes their sum."""
         return {"cross_entropy": F.cross_entropy(outputs["logits"], labels)}
+
+    def figures(self) -> dict[str, float]:
+        """What can be said about its tensors alone, for the metrics."""
+        return {}
 
 
 HeadBuilder = Callable[[int, int, Model], tuple[nn.Module, Head]]

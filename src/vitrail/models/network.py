@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,25 +20,32 @@ from vitrail.rng import Key, scope
 class Network(nn.Module):
     """Images -> `prefix` (frozen; its result can be cached) -> `rest` (trained) -> outputs."""
 
-    def __init__(self, backbone: Backbone, neck: nn.Module, head: Head, cut: int = 0) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        neck: nn.Module,
+        head: Head,
+        cut: int = 0,
+        end: int | None = None,
+    ) -> None:
         super().__init__()
         self.backbone = backbone
         self.neck = neck
         self.head = head
         self.cut = cut
-        steps = len(backbone.stages())
-        self.pools_in_prefix = cut == steps and isinstance(neck, nn.Identity)
+        self.end = len(backbone.stages()) if end is None else end
+        self.pools_in_prefix = cut == self.end and isinstance(neck, nn.Identity)
         self._any_layout = channels_last_is_safe(self)
         for name, parameter in self.named_parameters():
             if self.is_frozen(name):
                 parameter.requires_grad_(False)
 
     def is_frozen(self, tensor: str) -> bool:
-        """Whether a tensor belongs to the stages before the cut."""
+        """Whether a tensor belongs to the stages before the cut, or to those not used at all."""
         if not tensor.startswith("backbone."):
             return False
         stage = self.backbone.stage_of(tensor.removeprefix("backbone."))
-        return stage in {name for name, _ in self.backbone.stages()[: self.cut]}
+        return stage not in {name for name, _ in self.backbone.stages()[self.cut : self.end]}
 
     def prefix(self, x: Tensor) -> Tensor:
         """The frozen stages, without gradients and with their statistics as they are."""
@@ -51,12 +59,16 @@ class Network(nn.Module):
 
     def rest(self, z: Tensor) -> Outputs:
         """What is trained: the remaining stages, the neck and the head."""
+        outputs: Outputs = self.head(self.features(z))
+        return outputs
+
+    def features(self, z: Tensor) -> Tensor:
+        """What the head sees: the remaining stages, the neck, and the head's first step."""
         z = self._laid_out(z)
-        for _, step in self.backbone.stages()[self.cut :]:
+        for _, step in self.backbone.stages()[self.cut : self.end]:
             z = step(z)
         z = self.neck(z)
-        outputs: Outputs = self.head(z if self.pools_in_prefix else self.head.reduce(z))
-        return outputs
+        return z if self.pools_in_prefix else self.head.reduce(z)
 
     def _laid_out(self, x: Tensor) -> Tensor:
         return x if self._any_layout else x.contiguous()
@@ -69,9 +81,9 @@ class Network(nn.Module):
         """Training mode for what is trained; frozen stages stay in evaluation mode."""
         super().train(mode)
         if mode and self.cut:
-            frozen = {name for name, _ in self.backbone.stages()[: self.cut]}
+            trained = {name for name, _ in self.backbone.stages()[self.cut : self.end]}
             for name, module in self.backbone.named_modules():
-                if name and self.backbone.stage_of(name) in frozen:
+                if name and self.backbone.stage_of(name) not in trained:
                     module.training = False
         return self
 
@@ -105,20 +117,43 @@ def make_network(
     if model.weights is not None:
         report = load_weights(backbone, model.weights, base)
         card = {"weights": Path(model.weights).name, "digest": report.digest}
+    end = len(backbone.stages()) if model.until is None else _stages(backbone, model, "until")
+    cut = (end if model.frozen else 0) if isinstance(model.frozen, bool) else None
+    if cut is None:
+        cut = _stages(backbone, model, "frozen")
+        if cut > end:
+            raise ConfigError(
+                f"stage {model.frozen!r} comes after the last one that is used",
+                where="model.frozen",
+                hint="Name an earlier stage, or write true.",
+            )
     with scope(key.at("head")):
-        neck, top = HEADS[head](backbone.channels, classes, model)
-    return Network(backbone, neck, top, _cut(backbone, model)), card
+        neck, top = HEADS[head](_channels(backbone, channels, end), classes, model)
+    return Network(backbone, neck, top, cut, end), card
 
 
-def _cut(backbone: Backbone, model: Model) -> int:
-    """How many stages `model.frozen` freezes: all, none, or up to and with the one named."""
+def _stages(backbone: Backbone, model: Model, key: Literal["frozen", "until"]) -> int:
+    """How many stages there are up to and with the one that a key names."""
     names = [name for name, _ in backbone.stages()]
-    if isinstance(model.frozen, bool):
-        return len(names) if model.frozen else 0
-    if model.frozen not in names:
+    wanted = str(getattr(model, key))
+    if wanted not in names:
         raise ConfigError(
-            f"{model.backbone} has no stage {model.frozen!r}",
-            where="model.frozen",
-            hint=nearest(model.frozen, names),
+            f"{model.backbone} has no stage {wanted!r}",
+            where=f"model.{key}",
+            hint=nearest(wanted, names),
         )
-    return names.index(model.frozen) + 1
+    return names.index(wanted) + 1
+
+
+@torch.no_grad()
+def _channels(backbone: Backbone, channels: int, end: int) -> int:
+    """The channels of the map after some stages; a small image tells."""
+    if end == len(backbone.stages()):
+        return backbone.channels
+    x = torch.zeros(1, channels, 64, 64)
+    mode = backbone.training
+    backbone.eval()
+    for _, step in backbone.stages()[:end]:
+        x = step(x)
+    backbone.train(mode)
+    return int(x.shape[1])

@@ -29,6 +29,7 @@ class TensorSpec:
     geometry: str
     trainable: bool
     frozen: bool
+    stage: str = ""  # of the backbone, "" elsewhere
 
     @property
     def size(self) -> int:
@@ -54,15 +55,25 @@ def inventory(network: Network) -> tuple[TensorSpec, ...]:
                 name=name,
                 shape=tuple(tensor.shape),
                 part=part,
-                kind=_kind(tensor, name in parameters, owner in norms),
+                kind=_kind(
+                    tensor,
+                    name in parameters,
+                    owner in norms or name.removeprefix("head.") in network.head.statistics,
+                ),
                 geometry=network.head.geometries.get(leaf, "euclidean")
                 if part == "prototypes"
                 else "euclidean",
                 trainable=name in parameters,
                 frozen=network.is_frozen(name),
+                stage=_stage(name, network),
             )
         )
     return tuple(specs)
+
+
+def _stage(name: str, network: Network) -> str:
+    inside = name.removeprefix("backbone.")
+    return network.backbone.stage_of(inside) if inside != name else ""
 
 
 def _part(name: str, network: Network) -> Part:
@@ -74,9 +85,9 @@ def _part(name: str, network: Network) -> Part:
     return "prototypes" if rest in network.head.prototypes else "head"
 
 
-def _kind(tensor: torch.Tensor, is_parameter: bool, in_norm: bool) -> Kind:
+def _kind(tensor: torch.Tensor, is_parameter: bool, is_statistic: bool) -> Kind:
     if is_parameter:
-        return "norm" if in_norm else "weight"
-    if in_norm:
+        return "norm" if is_statistic else "weight"
+    if is_statistic:
         return "statistic" if tensor.is_floating_point() else "counter"
     return "constant"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -11,6 +13,7 @@ from vitrail.errors import RunError
 from vitrail.local.session import Context, Site
 from vitrail.local.terms import Terms
 from vitrail.release.defense import Defense
+from vitrail.release.frames import on_manifold
 from vitrail.release.ledger import Ledger
 from vitrail.release.message import Schema
 from vitrail.release.update import Update
@@ -52,7 +55,7 @@ class Door:
             site=self.site,
             round=ctx.round,
             stage=ctx.stage,
-            tensors=self._collect(site, schema, extra),
+            tensors=on_manifold(self._collect(site, schema, extra), site, schema),
             counts={name: counts[name] for name in schema.counts},
             metrics={name: metrics[name] for name in schema.metrics if name in metrics},
         )
@@ -60,6 +63,8 @@ class Door:
         for defense in self.defenses:
             update, more = defense.apply(update, site, ctx)
             figures |= more
+        if self.defenses:
+            update = replace(update, tensors=on_manifold(update.tensors, site, schema))
         if not answered:
             self._record(update, schema, figures, message)
         return update
@@ -70,6 +75,26 @@ class Door:
             line = {"kind": "enroll", "facts": dict(facts), "guarantee": NO_GUARANTEE}
             self.ledger.write(line)
         return dict(facts)
+
+    def tell(self, kind: str, figures: Mapping[str, Mapping[str, object]]) -> None:
+        """Let what a site found out about its classes leave: one line that names the figures.
+
+        The same figures told again are no new release and get no new line.
+        """
+        told = json.dumps(figures, sort_keys=True, allow_nan=False).encode()
+        digest = hashlib.blake2b(told, digest_size=8).hexdigest()
+        lines = self.ledger.lines()
+        if not any(line.get("kind") == kind and line.get("id") == digest for line in lines):
+            self.ledger.write(
+                {
+                    "kind": kind,
+                    "id": digest,
+                    "classes": len(figures),
+                    "figures": sorted({name for each in figures.values() for name in each}),
+                    "bytes": len(told),
+                    "guarantee": NO_GUARANTEE,
+                }
+            )
 
     def _collect(
         self, site: Site, schema: Schema, extra: Mapping[str, Tensor]

@@ -18,6 +18,7 @@ class Field:
     """One tensor of a message. `rule` is how the server adds it up over sites.
 
     `bound` is the largest norm the guard lets pass; None leaves that to `aggregate.max_norm`.
+    `geometry` is that of the model tensor: frames leave and arrive orthonormal, or not at all.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Field:
     rule: str = "mean"
     dtype: torch.dtype = torch.float32
     bound: float | None = None
+    geometry: str = "euclidean"
 
     @property
     def bytes(self) -> int:
@@ -58,7 +60,7 @@ class Schema:
 def model_fields(layout: Layout, answers: Mapping[str, str]) -> tuple[Field, ...]:
     """The fields of the tensors that a table lets travel, named `model/TENSOR`."""
     return tuple(
-        Field(f"model/{spec.name}", spec.shape, answers[spec.name])
+        Field(f"model/{spec.name}", spec.shape, answers[spec.name], geometry=spec.geometry)
         for spec in layout.specs
         if answers[spec.name] not in ("home", "frozen")
     )

@@ -1,0 +1,90 @@
+"""The federation's view: which sites suspect what, who is the likely origin, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vitrail.audit.finding import LEVEL, Finding, Verdict, verdict_of
+from vitrail.audit.null import Null, holm
+from vitrail.audit.site import SiteAudit
+
+_SURE = 2.0  # standard errors by which a class must be worse for another site to notice
+
+
+@dataclass(frozen=True)
+class Audit:
+    """All sites' audits side by side. `origin` is the worst biased site, if there is one."""
+
+    sites: tuple[SiteAudit, ...]
+    null: Null | None = None  # what the p-values were read from
+
+    @property
+    def worst(self) -> Finding | None:
+        """The finding with the largest score among those that survive all corrections."""
+        biased = [f for site in self.sites for f in site.findings if self.verdict(f) == "biased"]
+        return max(biased, key=lambda f: f.score, default=None)
+
+    @property
+    def origin(self) -> str | None:
+        """The site the bias most likely comes from."""
+        return None if self.worst is None else self.worst.site
+
+    def p_value(self, finding: Finding) -> float:
+        """Corrected for every class of every site, so that a federation errs in 1 of 20 at most."""
+        everything = [f for site in self.sites for f in site.findings]
+        return dict(zip(map(id, everything), holm([f.raw_p for f in everything])))[id(finding)]
+
+    def verdict(self, finding: Finding) -> Verdict:
+        """The verdict after correction over the whole federation."""
+        return verdict_of(self.p_value(finding), finding.raw_p)
+
+    def seen_by(self, finding: Finding) -> list[str]:
+        """The site itself, and sites at which the shared model is worse at that class."""
+        found = [finding.site]
+        for site in self.sites:
+            gap = site.alarm.by_class.get(finding.label, 0.0)
+            if site.site != finding.site and gap < -_SURE * site.alarm.error(finding.label):
+                found.append(site.site)
+        return found
+
+    def action(self, finding: Finding) -> str:
+        """What the numbers suggest, in a few words; people decide."""
+        if self.verdict(finding) == "clear":
+            return "stay"
+        if finding.reading == "minority":
+            return "personalize: the feature is this site's own and helps there"
+        if len(self.seen_by(finding)) > 1:
+            return "leave this site out until its images are clean"
+        return "clean these images"
+
+    def to_json(self) -> dict[str, Any]:
+        """The form that other programs read."""
+        listed = []
+        for site in self.sites:
+            classes = []
+            seen: list[str] = []
+            for finding in site.findings:
+                entry = finding.to_json()
+                entry["p_value"], entry["verdict"] = self.p_value(finding), self.verdict(finding)
+                entry["action"] = self.action(finding)
+                classes.append(entry)
+                if entry["verdict"] != "clear":
+                    seen += [s for s in self.seen_by(finding) if s not in seen]
+            listed.append(
+                {
+                    "site": site.site,
+                    "seen_by": seen,
+                    "classes": classes,
+                    "alarm": vars(site.alarm),
+                    "skipped": list(site.skipped),
+                }
+            )
+        about = None if self.null is None else self.null.about
+        return {"origin": self.origin, "level": LEVEL, "null": about, "sites": listed}
+
+
+def together(audits: Sequence[SiteAudit], null: Null | None = None) -> Audit:
+    """Sites' audits as one view."""
+    return Audit(tuple(audits), null)

@@ -1,0 +1,112 @@
+"""What an audit says about one class of one site, in numbers and in a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vitrail.audit.effects import Covered
+from vitrail.audit.regions import Region
+from vitrail.explain.evidence import Box
+
+Verdict = Literal["clear", "suspect", "biased"]
+Reading = Literal["shortcut", "minority", "none"]
+LEVEL = 0.05
+WORDS: dict[Verdict, str] = {"clear": "no bias seen", "suspect": "suspect", "biased": "biased"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One class of one site: score, p-value, verdict, place, and the counterfactuals behind it.
+
+    `p_value` is corrected for the number of classes the site has. `place` is the region with a
+    box for each of `rows` (positions among the desk's images) in pixels of the run's images;
+    `box` the median over them in pixels of the originals, None for image-wide shortcuts; `where`
+    says it in words.
+    """
+
+    site: str
+    label: str
+    score: float
+    p_value: float
+    raw_p: float
+    verdict: Verdict
+    place: Region
+    box: Box | None
+    where: str
+    swapped: dict[str, float]
+    flipped: dict[str, float]
+    covered: dict[str, Covered]
+    rows: tuple[int, ...]
+
+    @property
+    def region(self) -> str:
+        """How tables call the region."""
+        return self.place.name
+
+    @property
+    def reading(self) -> Reading:
+        """What the numbers support: a shortcut that fails without the mark, or a feature only
+        this site has that helps on its own images and is not all its model knows."""
+        if self.verdict == "clear":
+            return "none"
+        local = self.covered["local"]
+        return "shortcut" if local.without < local.accuracy / 2 else "minority"
+
+    @property
+    def spot(self) -> str:
+        """The place in words, with its pixels."""
+        if self.box is None:
+            return self.where
+        x0, y0, x1, y1 = self.box
+        return f"{self.where} (pixels {x0} to {x1} across, {y0} to {y1} down)"
+
+    @property
+    def sentence(self) -> str:
+        """For a clinician."""
+        if self.verdict == "clear":
+            return f"No bias seen in {self.label} at {self.site}."
+        local, shared = self.covered["local"], self.covered["shared"]
+        return (
+            f"At {self.site}, {self.spot} alone makes the site's own model say {self.label}: put "
+            f"into images of other classes, {_more(self.flipped['local'])} of them are taken for "
+            f"it (shared model: {_more(self.flipped['shared'])}); {self.undone}, that model is "
+            f"right in {local.without:.0%} instead of {local.accuracy:.0%} of the images of "
+            f"{self.label} (shared model: {shared.without:.0%} instead of {shared.accuracy:.0%})."
+        )
+
+    @property
+    def undone(self) -> str:
+        """What was done to see the class without the region."""
+        return "undone" if self.place.kind == "color" else "covered"
+
+    def to_json(self) -> dict[str, Any]:
+        """The form of the audit's JSON, with the numbers behind the verdict beside it."""
+        return {
+            "class": self.label,
+            "score": round(self.score, 4),
+            "p_value": self.p_value,
+            "verdict": self.verdict,
+            "box": None if self.box is None else list(self.box),
+            "raw_p": self.raw_p,
+            "region": self.region,
+            "where": self.where,
+            "images": len(self.rows),
+            "reading": self.reading,
+            "swapped": self.swapped,
+            "flipped": self.flipped,
+            "covered": {name: vars(value) for name, value in self.covered.items()},
+            "sentence": self.sentence,
+        }
+
+
+def _more(share: float) -> str:
+    """A change of a share, in words: minus nothing is nothing."""
+    return f"{abs(share):.0%} {'fewer' if share < 0 and f'{share:.0%}' != '-0%' else 'more'}"
+
+
+def verdict_of(p_value: float, raw_p: float) -> Verdict:
+    """Biased if it survives the correction, suspect if only before it."""
+    if p_value < LEVEL:
+        return "biased"
+    return "suspect" if raw_p < LEVEL else "clear"

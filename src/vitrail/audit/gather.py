@@ -1,0 +1,113 @@
+"""An audit of a run: each site with what it legitimately has, then all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from vitrail.audit.desk import Desk, parts
+from vitrail.audit.federation import Audit, together
+from vitrail.audit.null import Null, shipped
+from vitrail.audit.site import SiteAudit, audit_site
+from vitrail.engine.federation import Federation
+from vitrail.engine.loaded import Run
+from vitrail.engine.plan import make_plan
+from vitrail.engine.reference import ensure_local, images_of
+from vitrail.engine.sitefolder import SiteFolder
+from vitrail.errors import RunError, nearest
+from vitrail.release.door import Door
+from vitrail.rng import server
+
+_ENOUGH = 12  # test images a class below which a site's training images help out
+
+Keep = Callable[[Desk, SiteAudit], None]
+
+
+def desk_of(run: Run, federation: Federation, site: str) -> Desk:
+    """A site's own images and models; the local model is trained on the spot if there is none.
+
+    The shared model is the global one, or the site's personal one where there is no global one.
+    """
+    rows = federation.sites[site]
+    wanted = _ENOUGH * len(run.classes)
+    chosen = rows.test if len(rows.test) >= wanted else np.concatenate([rows.test, rows.train])
+    ensure_local(run, federation, site)
+    shared = run.model(site, "personal") if run.keeps_home else run.model()
+    images = federation.images
+    return Desk(
+        site,
+        images.images[chosen],
+        images.labels[chosen],
+        run.model(site, "local"),
+        shared,
+        sizes=None if images.sizes is None else images.sizes[chosen],
+    )
+
+
+def audit_run(
+    run: Run,
+    sites: Sequence[str] | None = None,
+    null: Null | None = None,
+    tell: Callable[[str], None] | None = None,
+    keep: Keep | None = None,
+) -> Audit:
+    """Audit some sites of a finished run (None: all), each on its own images.
+
+    `tell` hears what is being done; `keep` gets each site's desk with its audit, while it is
+    there. Where several sites are audited, what each tells the others is in its ledger.
+    """
+    _check(run, sites or ())
+    federation = images_of(run)
+    null = null or shipped()
+    chosen = tuple(dict.fromkeys(sites or run.sites))
+    found: list[SiteAudit] = []
+    for site in chosen:
+        desk = desk_of(run, federation, site)
+        key = server(run.config.run.seed).at("audit", site)
+        one = audit_site(desk, key, null, tell)
+        if keep is not None:
+            keep(desk, one)
+        if len(chosen) > 1:
+            _release(run, one)
+        found.append(one)
+    return together(found, null)
+
+
+def _check(run: Run, sites: Sequence[str]) -> None:
+    """Refuse what cannot be audited, before anything is computed."""
+    where = str(run.path)
+    if not run.finished:
+        raise RunError(
+            "this run is still going, or was stopped",
+            where=where,
+            hint="`vitrail resume` it; an audit compares models that are done.",
+        )
+    for site in sites:
+        if site not in run.sites:
+            raise RunError(
+                f"there is no site {site!r} in this run",
+                where=where,
+                hint=nearest(site, run.sites),
+            )
+    plan, network = make_plan(run.loaded, run.classes, run.card["channels"])
+    parts(network)
+    if plan.method.pooled or not any(stage.travels for stage in plan.stages):
+        raise RunError(
+            f"in a {run.config.method.name} run no site teaches another anything",
+            where=where,
+            hint="Audit a federation: a run of myth-gm, myth-pm or fedgrasp, say.",
+        )
+
+
+def _release(run: Run, found: SiteAudit) -> None:
+    """What leaves a site when the others may see its audit: figures by class, and no image."""
+    door = Door(found.site, SiteFolder(run.path, found.site).ledger(), (), ())
+    alarm = found.alarm
+    figures: dict[str, dict[str, object]] = {
+        name: {"gap": gap, "spread": alarm.error(name) if alarm.images[name] > 1 else None}
+        for name, gap in alarm.by_class.items()
+    }
+    for finding in found.findings:
+        figures.setdefault(finding.label, {}).update(finding.to_json())
+    door.tell("audit", figures)

@@ -1,0 +1,57 @@
+"""From effects to one score per class: how far beyond chance, and whose belief it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vitrail.audit.effects import Effect, Probe
+
+_FLOOR = 0.05  # nats: random regions that do nothing at all must not make everything significant
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The strongest region of a class and its score."""
+
+    probe: Probe
+    effect: Effect
+    score: float
+
+
+def scores(probes: Sequence[Probe]) -> list[Scored]:
+    """Score every class of a site.
+
+    Two numbers must be large at once, so the smaller one counts: how much more the region moves
+    the site's own model than random regions of its size do, and how much more it moves that
+    model than the shared one. A part that all sites know moves both models; a shortcut that
+    only this site has moves its own. Both are in standard deviations of random regions, pooled
+    over the site's classes.
+    """
+    local = _spread([e.swapped["local"] for p in probes for e in p.random])
+    apart = _spread([_apart(e.swapped) for p in probes for e in p.random])
+    found = []
+    for probe in probes:
+        each = [
+            min(
+                (e.swapped["local"] - local[0]) / local[1],
+                (_apart(e.swapped) - apart[0]) / apart[1],
+            )
+            for e in probe.effects
+        ]
+        best = int(np.argmax(each))
+        found.append(Scored(probe, probe.effects[best], float(each[best])))
+    return found
+
+
+def _apart(swapped: Mapping[str, float]) -> float:
+    return swapped["local"] - swapped["shared"]
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and standard deviation, which is never less than a floor."""
+    if len(values) < 2:
+        return 0.0, _FLOOR
+    return float(np.mean(values)), max(_FLOOR, float(np.std(values, ddof=1)))

@@ -1,0 +1,143 @@
+"""`vitrail explain`: why this prediction, and what the model looks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, cast, get_args
+
+import typer
+
+from vitrail.cli.using import Force, RunFolderPath, Site, free_file, open_run, say
+from vitrail.data.decode import UnreadableError
+from vitrail.engine.loaded import Which
+from vitrail.errors import ConfigError, DataError, nearest
+from vitrail.files import write_bytes, write_json, write_text
+from vitrail.report.evidence_page import evidence_page
+from vitrail.report.evidence_picture import evidence_picture
+from vitrail.report.explanation import Explained, Explainer, Gallery
+from vitrail.report.prototypes_page import prototypes_page
+
+MOST = 200  # images a page can hold and still be opened
+_FORMS = (".html", ".png", ".json")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("explain")(explain)
+
+
+def explain(
+    run: RunFolderPath,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The file to write: .html, .png or .json.")
+    ],
+    image: Annotated[
+        Path | None, typer.Option("--image", help="An image, or a folder of images.")
+    ] = None,
+    prototypes: Annotated[
+        bool, typer.Option("--prototypes", help="Show all prototypes of the model instead.")
+    ] = False,
+    site: Site = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="global|personal|local",
+            help="Which model; left out: the site's own if one is named, else the global one.",
+        ),
+    ] = None,
+    classes: Annotated[
+        list[str] | None,
+        typer.Option("--class", metavar="NAME", help="A class to explain too; may be repeated."),
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many parts to list for a class.")] = 5,
+    force: Force = False,
+) -> None:
+    """Show the parts a prediction rests on, in numbers that add up to the logit.
+
+    With --site, training patches of that site's own images are shown beside them.
+    """
+    form = _form(out, image, prototypes)
+    free_file(out, force)
+    which = _which(model)
+    explainer = Explainer(open_run(run), site, which, classes or (), top)
+    if image is None:
+        write_text(out, prototypes_page(explainer))
+    else:
+        _write(explainer, image, out, form)
+    say(f"written: {out}")
+
+
+def _which(name: str | None) -> Which | None:
+    for which in get_args(Which):
+        if name == which:
+            return cast(Which, which)
+    if name is None:
+        return None
+    raise ConfigError(
+        f"there is no model {name!r}", where="--model", hint=nearest(name, get_args(Which))
+    )
+
+
+def _form(out: Path, image: Path | None, prototypes: bool) -> str:
+    """The kind of file, once the options fit each other."""
+    if (image is None) != prototypes:
+        what = "nothing to explain" if image is None else "both --image and --prototypes"
+        raise ConfigError(what, where="explain", hint="Give one of --image PATH or --prototypes.")
+    form = out.suffix.casefold()
+    valid = _FORMS if image is not None else (".html",)
+    if form not in valid:
+        raise ConfigError(
+            f"an explanation cannot be written as {out.name!r}",
+            where="--out",
+            hint=f"Use a name in {' or '.join(valid)}.",
+        )
+    return form
+
+
+def _write(explainer: Explainer, path: Path, out: Path, form: str) -> None:
+    gallery = Gallery.at(explainer.run, path)
+    if not len(gallery):
+        raise DataError("there is no image here", where=str(path))
+    if form == ".png" and len(gallery) > 1:
+        raise ConfigError(
+            f"a picture shows one image, and these are {len(gallery)}",
+            where="--out",
+            hint="Use a name in .html or .json, or give one image.",
+        )
+    if form == ".html" and len(gallery) > MOST:
+        raise ConfigError(
+            f"a page of {len(gallery)} images could not be opened",
+            where="--image",
+            hint=f"Give at most {MOST}, or write .json.",
+        )
+    if not explainer.parts:
+        say("this model has no parts: Grad-CAM maps instead, which do not add up to the logit")
+    found, broken = _explained(explainer, gallery, path)
+    if form == ".html":
+        write_text(out, evidence_page(explainer, found, broken))
+    elif form == ".png":
+        write_bytes(out, evidence_picture(explainer, found[0]))
+    elif path.is_file() and len(gallery) == 1:
+        write_json(out, found[0].plain())
+    else:
+        write_json(out, [{"image": one.name, "evidence": one.plain()} for one in found])
+
+
+def _explained(
+    explainer: Explainer, gallery: Gallery, path: Path
+) -> tuple[list[Explained], list[tuple[str, str]]]:
+    """What could be read and explained, and what could not be read and why."""
+    found: list[Explained] = []
+    broken: list[tuple[str, str]] = []
+    for name, image in gallery.open():
+        if isinstance(image, UnreadableError):
+            broken.append((name, str(image)))
+            say(f"{name} {image}")
+        else:
+            one = explainer(name, image)
+            found.append(one)
+            share = 100 * one.probabilities[one.predicted]
+            typer.echo(f"{name}: {one.classes[one.predicted]} ({share:.1f} %)")
+    if not found:
+        raise DataError(f"{broken[0][0]} {broken[0][1]}", where=str(path))
+    return found, broken

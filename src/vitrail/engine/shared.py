@@ -1,0 +1,147 @@
+"""What a run shares: which parts leave a site, how many of how many numbers, how many bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vitrail.engine.plan import Plan, StagePlan
+from vitrail.models.flat import Layout
+
+
+@dataclass(frozen=True)
+class StageShare:
+    """What one site sends in each round of a stage.
+
+    `parts` counts numbers: of the model by part, of what travels beside it by its own name.
+    """
+
+    stage: str
+    first: int
+    rounds: int
+    parts: Mapping[str, int]
+    bytes_up: int
+    bytes_down: int
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers leave a site in a round."""
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What a site of a run sends, stage by stage, out of `of` numbers that training changes."""
+
+    of: int
+    stages: tuple[StageShare, ...]
+    closing_bytes: int  # of the last model, which every site receives
+    pooled: bool  # all images are in one place
+    always: bool  # every site takes part in every round
+
+    @property
+    def bytes_up(self) -> int:
+        """What a site sends in the whole run if it takes part in every round."""
+        return sum(stage.rounds * stage.bytes_up for stage in self.stages)
+
+    @property
+    def bytes_down(self) -> int:
+        """What a site receives in the whole run, the last model included."""
+        return sum(s.rounds * s.bytes_down for s in self.stages) + self.closing_bytes
+
+    def text(self) -> str:
+        """One line: numbers a round, bytes in all."""
+        if self.pooled:
+            return "every image: all are in one place"
+        counts = {stage.numbers for stage in self.stages}
+        most = max(counts, default=0)
+        if not most:
+            return f"none of {self.of:,} numbers"
+        up_to = "at most " if len(counts) > 1 else ""
+        in_all = "" if self.always else "at most "
+        return (
+            f"{up_to}{most:,} of {self.of:,} numbers ({percent(most, self.of)}) a round, "
+            f"{in_all}{size(self.bytes_up)} a site in all"
+        )
+
+    def lines(self) -> list[str]:
+        """A line a stage, for the log."""
+        return [self._line(stage) for stage in self.stages]
+
+    def _line(self, stage: StageShare) -> str:
+        last = stage.first + stage.rounds - 1
+        when = f"round {last}" if stage.rounds == 1 else f"rounds {stage.first} to {last}"
+        parts = ", ".join(f"{name} {count:,}" for name, count in stage.parts.items())
+        return (
+            f"stage {stage.stage}, {when}: {stage.numbers:,} of {self.of:,} numbers leave a site "
+            f"({parts or 'nothing'}), {stage.bytes_up:,} bytes up, "
+            f"{stage.bytes_down:,} down a site and round"
+        )
+
+    def card(self) -> dict[str, Any]:
+        """For `server/card.json`."""
+        return {
+            "text": self.text(),
+            "numbers": self.of,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "stages": [
+                {
+                    "stage": stage.stage,
+                    "rounds": stage.rounds,
+                    "parts": dict(stage.parts),
+                    "numbers": stage.numbers,
+                    "share": stage.numbers / max(1, self.of),
+                    "bytes_up": stage.bytes_up,
+                    "bytes_down": stage.bytes_down,
+                }
+                for stage in self.stages
+            ],
+        }
+
+
+def shared_by(plan: Plan) -> Shared:
+    """What the declarations of a plan let out of a site, and into it."""
+    run = plan.config.run
+    return Shared(
+        of=plan.layout.size,
+        stages=tuple(_stage(s, plan.layout) for s in plan.stages if s.last >= s.first),
+        closing_bytes=sum(
+            f.bytes for f in plan.stages[-1].schema.down if f.name.startswith("model/")
+        ),
+        pooled=plan.method.pooled,
+        always=run.participation == 1 and not run.dropout and run.deadline is None,
+    )
+
+
+def _stage(stage: StagePlan, layout: Layout) -> StageShare:
+    part = {f"model/{spec.name}": str(spec.part) for spec in layout.specs}
+    counts: Counter[str] = Counter()
+    for field in stage.schema.up:
+        name = part.get(field.name, field.name.partition("/")[0])
+        counts[name] += field.bytes // field.dtype.itemsize
+    return StageShare(
+        stage.stage.name,
+        stage.first,
+        stage.last - stage.first + 1,
+        dict(counts),
+        stage.schema.bytes_up,
+        stage.schema.bytes_down,
+    )
+
+
+def percent(some: int, of: int) -> str:
+    """A share to two digits, or to the whole percent above ten."""
+    value = 100 * some / max(1, of)
+    return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %"
+
+
+def size(count: float) -> str:
+    """Bytes as a person reads them: 960 B, 38 kB, 1.2 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if count >= 10 or unit == "B" else f"{count:.1f} {unit}"

@@ -1,0 +1,169 @@
+"""Attribution maps: which pixels a logit depends on, for any network, in chunks.
+
+They need nothing of the network but its stages, and leave nothing behind: no hooks, no
+gradients, the mode it was in. Frozen stages are passed like the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.errors import ConfigError, DataError
+from vitrail.models.network import Network
+from vitrail.registry import Registry
+from vitrail.rng import Key, server
+
+CHUNK = 32
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What some attributions need beside the image.
+
+    `steps` points of the path of integrated gradients, which starts at `baseline` (in what the
+    network sees, so 0 is the middle of the range with most normalizations); `samples` noisy
+    copies for SmoothGrad, `noise` times each image's range as their SD, drawn from `key`.
+    """
+
+    steps: int = 32
+    baseline: float = 0.0
+    samples: int = 25
+    noise: float = 0.15
+    key: Key = field(default_factory=lambda: server(0).at("attribution"))
+
+
+Attribution = Callable[[Network, Tensor, Tensor, Settings, int], Tensor]
+ATTRIBUTIONS: Registry[Attribution] = Registry("attribution", "attribution")
+
+
+def attribute(
+    method: str,
+    model: Network,
+    images: Tensor,
+    targets: Tensor,
+    settings: Settings | None = None,
+    chunk: int = CHUNK,
+) -> Tensor:
+    """Raw maps [N, H, W] of normalized images [N, C, H, W] for one class each, channels summed."""
+    if method == "lrp" and method not in ATTRIBUTIONS:
+        raise ConfigError(
+            "layer-wise relevance propagation is not there yet",
+            where="attribution",
+            hint=f"Valid: {', '.join(ATTRIBUTIONS)}",
+        )
+    rule = ATTRIBUTIONS[method]
+    if images.dim() != 4 or len(targets) != len(images):
+        raise DataError(
+            f"attribution needs images [N, C, H, W] and a class for each, not "
+            f"{tuple(images.shape)} and {tuple(targets.shape)}"
+        )
+    chosen = settings or Settings()
+    found = [images.new_zeros((0, *images.shape[2:]))]
+    with resting(model), torch.inference_mode(False), torch.enable_grad():
+        for at in range(0, len(images), chunk):
+            x = images[at : at + chunk].detach().clone().contiguous()
+            found.append(rule(model, x, targets[at : at + chunk], chosen, at).detach())
+    return torch.cat(found)
+
+
+@contextmanager
+def resting(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; every module goes back to the mode it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def last_map(network: Network, x: Tensor) -> Tensor:
+    """The output of the backbone's last stage, with gradients through frozen stages too.
+
+    The layout is plain: see `models.network.channels_last_is_safe`.
+    """
+    for _, step in network.backbone.stages():
+        x = step(x.contiguous())
+    return x
+
+
+def logits_of(network: Network, features: Tensor) -> Tensor:
+    """Logits from the output of the backbone's last stage."""
+    logits: Tensor = network.head(network.head.reduce(network.neck(features)))["logits"]
+    return logits
+
+
+def _gradient(network: Network, x: Tensor, targets: Tensor) -> Tensor:
+    """d logit / d pixel, [N, C, H, W]; images do not see each other in evaluation mode."""
+    x = x.requires_grad_()
+    logits = logits_of(network, last_map(network, x))
+    chosen = logits.gather(1, targets[:, None]).sum()
+    return torch.autograd.grad(chosen, x)[0]
+
+
+@ATTRIBUTIONS.register("gradient")
+def gradient(network: Network, x: Tensor, targets: Tensor, settings: Settings, at: int) -> Tensor:
+    """The gradient of the logit (Simonyan et al. 2014, arXiv:1312.6034)."""
+    del settings, at
+    return _gradient(network, x, targets).sum(1)
+
+
+@ATTRIBUTIONS.register("gradient-x-input")
+def gradient_x_input(
+    network: Network, x: Tensor, targets: Tensor, settings: Settings, at: int
+) -> Tensor:
+    """The gradient times the input (Shrikumar et al. 2017, arXiv:1605.01713)."""
+    del settings, at
+    return (_gradient(network, x, targets) * x).sum(1)
+
+
+@ATTRIBUTIONS.register("smoothgrad")
+def smoothgrad(network: Network, x: Tensor, targets: Tensor, settings: Settings, at: int) -> Tensor:
+    """The mean gradient over noisy copies (Smilkov et al. 2017, arXiv:1706.03825)."""
+    # a generator for each image, so that the chunks do not matter
+    draws = [settings.key.at("image", at + row).torch() for row in range(len(x))]
+    spread = settings.noise * (x.amax((1, 2, 3)) - x.amin((1, 2, 3)))[:, None, None, None]
+    total = torch.zeros_like(x)
+    for _ in range(settings.samples):
+        noise = torch.stack([torch.randn(x.shape[1:], generator=draw) for draw in draws])
+        total += _gradient(network, x.detach() + spread * noise.to(x), targets)
+    return (total / settings.samples).sum(1)
+
+
+@ATTRIBUTIONS.register("integrated-gradients")
+def integrated_gradients(
+    network: Network, x: Tensor, targets: Tensor, settings: Settings, at: int
+) -> Tensor:
+    """The gradient along a straight path from a baseline (Sundararajan et al. 2017,
+    arXiv:1703.01365), by Gauss-Legendre quadrature; it adds up to the difference of logits."""
+    del at
+    points, weights = np.polynomial.legendre.leggauss(settings.steps)
+    way = x - settings.baseline
+    total = torch.zeros_like(x)
+    for point, weight in zip((points + 1) / 2, weights / 2):
+        total += float(weight) * _gradient(
+            network, (settings.baseline + float(point) * way).detach(), targets
+        )
+    return (total * way).sum(1)
+
+
+@ATTRIBUTIONS.register("grad-cam")
+def grad_cam(network: Network, x: Tensor, targets: Tensor, settings: Settings, at: int) -> Tensor:
+    """The last stage's channels, weighted by their mean gradient, where they speak for the class
+    (Selvaraju et al. 2017, arXiv:1610.02391); bilinear at the size of the image."""
+    del settings, at
+    with torch.no_grad():
+        features = last_map(network, x)
+    features.requires_grad_()  # the map is where the gradient ends, so frozen stages do not matter
+    chosen = logits_of(network, features).gather(1, targets[:, None]).sum()
+    weights = torch.autograd.grad(chosen, features)[0].mean((2, 3), keepdim=True)
+    map_ = (weights * features.detach()).sum(1, keepdim=True).relu()
+    return F.interpolate(map_, size=x.shape[2:], mode="bilinear", align_corners=False)[:, 0]

@@ -1,0 +1,127 @@
+"""Means of subspaces, and how far those who are averaged agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vitrail.geometry.frames import checked
+from vitrail.geometry.retraction import arctan, geodesic, logarithm
+from vitrail.geometry.weights import shares
+
+How = Literal["exact", "iterative", "karcher"]
+
+
+@dataclass(frozen=True)
+class Consensus:
+    """A mean subspace for each class.
+
+    With Xi the weighted mean of the projectors and lambda its eigenvalues, `eigengap` is
+    lambda_p - lambda_{p+1} and `consensus` the mean of the top p: both are 1 where all sites
+    hold the same subspace. A class without a gap has no agreed subspace. `iterations` and
+    `converged` tell about the means that are found step by step.
+    """
+
+    frame: Tensor  # [..., n, p]
+    eigengap: Tensor  # [...]
+    consensus: Tensor  # [...]
+    iterations: Tensor  # [...], int64, 0 for the exact mean
+    converged: Tensor  # [...], bool
+
+
+def mean(
+    frames: Tensor,
+    weights: Tensor | None = None,
+    consensus: How = "exact",
+    *,
+    step: float = 1.0,
+    tolerance: float = 1e-8,
+    limit: int = 3000,
+) -> Consensus:
+    """The mean of subspaces [sites, ..., n, p], computed in float64.
+
+    `exact`: the top eigenspace of Xi, which minimizes the squared projection distances (Ky Fan);
+    `iterative`: FedGraSP's Algorithm 1, gradient ascent from the first site with a fixed step,
+    which goes the same way; `karcher`: the minimizer of squared geodesic distances. The last
+    two stop when every gradient is at most `tolerance`, or after `limit` iterations.
+    """
+    wide = checked(frames).to(torch.float64)
+    if wide.dim() < 3 or not len(wide):
+        raise ValueError(f"a mean needs frames of sites [sites, ..., n, p], not {list(wide.shape)}")
+    share = shares(weights, wide)
+    p = wide.shape[-1]
+    stacked = (wide * share.sqrt()[..., None, None]).movedim(0, -2).flatten(-2)
+    frame, values = top_space(stacked, p)
+    count = torch.zeros(frame.shape[:-2], dtype=torch.int64, device=frame.device)
+    if consensus == "exact":
+        settled = torch.ones_like(count, dtype=torch.bool)
+    elif consensus == "iterative":
+        frame, count, settled = _ascend(stacked, wide[0], step, tolerance, limit)
+    elif consensus == "karcher":
+        frame, count, settled = _karcher(wide, share, frame, tolerance, limit)
+    else:
+        raise ValueError(f"consensus is exact, iterative or karcher, not {consensus!r}")
+    gap = values[..., p - 1] - values[..., p] if p else values.sum(-1)
+    agreed = values[..., :p].sum(-1) / max(1, p)
+    kind = frames.dtype
+    return Consensus(frame.to(kind), gap.to(kind), agreed.to(kind), count, settled)
+
+
+def top_space(stacked: Tensor, p: int) -> tuple[Tensor, Tensor]:
+    """The p leading left singular vectors of [..., n, m], and at least p + 1 squared singular
+    values, descending, zeros beyond the rank.
+
+    Through the eigenvectors of the smaller Gram matrix, which is faster than a batched thin SVD.
+    The top p squares are at least 1 / m for a mean of projectors, so squaring loses nothing.
+    """
+    n, m = stacked.shape[-2:]
+    small = m < n
+    values, vectors = torch.linalg.eigh(stacked.mT @ stacked if small else stacked @ stacked.mT)
+    values, vectors = values.flip(-1).clamp_min(0), vectors.flip(-1)[..., :p]
+    if small:
+        vectors = stacked @ (vectors / values[..., None, :p].sqrt())
+        vectors = 1.5 * vectors - 0.5 * vectors @ (vectors.mT @ vectors)
+    missing = max(0, p + 1 - values.shape[-1])
+    return vectors, torch.nn.functional.pad(values, (0, missing))
+
+
+def ascent(stacked: Tensor, frame: Tensor) -> Tensor:
+    """The gradient (I - P) Xi U of tr(Xi P) / 2, with Xi = M M^T never formed."""
+    pulled = stacked @ (stacked.mT @ frame)
+    return pulled - frame @ (frame.mT @ pulled)
+
+
+def _ascend(
+    stacked: Tensor, frame: Tensor, step: float, tolerance: float, limit: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    count = torch.full(frame.shape[:-2], limit, dtype=torch.int64, device=frame.device)
+    settled = torch.zeros_like(count, dtype=torch.bool)
+    for at in range(limit + 1):
+        rise = ascent(stacked, frame)
+        small = torch.linalg.vector_norm(rise, dim=(-2, -1)) <= tolerance
+        count = torch.where(small & ~settled, at, count)
+        settled = settled | small
+        if at == limit or bool(settled.all()):
+            break
+        frame = torch.where(settled[..., None, None], frame, arctan(frame, step * rise))
+    return frame, count, settled
+
+
+def _karcher(
+    frames: Tensor, share: Tensor, frame: Tensor, tolerance: float, limit: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Fixed point U <- exp_U(sum a_j log_U(U_j)), from the exact mean of the other distance."""
+    count = torch.full(frame.shape[:-2], limit, dtype=torch.int64, device=frame.device)
+    settled = torch.zeros_like(count, dtype=torch.bool)
+    for at in range(limit + 1):
+        step = (share[..., None, None] * logarithm(frame.expand_as(frames), frames)).sum(0)
+        small = torch.linalg.vector_norm(step, dim=(-2, -1)) <= tolerance
+        count = torch.where(small & ~settled, at, count)
+        settled = settled | small
+        if at == limit or bool(settled.all()):
+            break
+        frame = torch.where(settled[..., None, None], frame, geodesic(frame, step))
+    return frame, count, settled

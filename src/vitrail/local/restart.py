@@ -1,0 +1,23 @@
+"""A start of the site's own for the add-on layers, instead of the one everybody shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vitrail.local.session import Context, Metrics, Site
+from vitrail.models.addon import initialize
+from vitrail.rng import scope
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Draw the neck anew from the site's own secret."""
+
+    name: str = "restart"
+
+    def __call__(self, site: Site, ctx: Context) -> Metrics:
+        """Overwrite the neck in place."""
+        del ctx
+        with scope(site.key.at(self.name)):
+            initialize(site.model.network.neck)
+        return {}

@@ -1,0 +1,104 @@
+"""FedGraSP: sites agree on a subspace for each class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from vitrail.aggregate.subspace import AGREEMENT, CLASS_COUNTS
+from vitrail.aggregate.sums import Sums
+from vitrail.config import schema
+from vitrail.local.distance import Distance, keep_sent
+from vitrail.local.personalize import Personalize
+from vitrail.local.session import Context, Metrics, Site
+from vitrail.methods.method import METHODS, Method, Options, Roster
+from vitrail.methods.server import Server
+from vitrail.methods.stage import Stage
+from vitrail.methods.subspaces import SHARED, SUBSPACES
+from vitrail.release import message
+
+_RULES = {"exact": "grassmann", "iterative": "grassmann-iterative", "karcher": "karcher"}
+
+
+class SubspaceOptions(Options):
+    """`weights` says how much a site counts; `class-counts` counts a site for each class by its
+    images of that class and discloses the label histogram of every site to the server.
+
+    `consensus` is the mean of subspaces: the closed form, the paper's Algorithm 1, or the
+    geodesic mean. At the end each site tunes G for `personal_epochs` at the rate `personal_lr`;
+    0 epochs leave it the identity.
+    """
+
+    weights: Literal["uniform", "examples", "class-counts"] = "uniform"
+    consensus: Literal["exact", "iterative", "karcher"] = "exact"
+    personal_epochs: Annotated[int, Field(ge=0)] = 10
+    personal_lr: Annotated[float, Field(gt=0)] = 1e-3
+
+    @model_validator(mode="after")
+    def _countable(self) -> SubspaceOptions:
+        if self.weights == "class-counts" and self.consensus != "exact":
+            raise ValueError('weights = "class-counts" needs consensus = "exact"')
+        return self
+
+
+@METHODS.register("fedgrasp")
+class FedGraSP(Method):
+    """The body is averaged, subspaces by their mean on the Grassmann manifold, G is tuned at home.
+
+    What leaves a site for a class is a frame that depends on its subspace alone.
+    """
+
+    summary = "a subspace for each class, averaged on the Grassmann manifold"
+    paper = "FedGraSP: federated learning via subspace representations, 2026 (ICML workshop)"
+    Options = SubspaceOptions
+    model = "fedgrasp"
+    optimizer = SUBSPACES
+    table = {**Method.table, "prototypes": "grassmann", "head": "frozen"}
+    reference = True
+
+    def stages(self, run: schema.Run) -> tuple[Stage, ...]:
+        """One stage; at its end a comparison with what was sent, and a head of the site's own."""
+        del run
+        options = self.options
+        rule = "grassmann-classes" if self._by_class else _RULES[options.consensus]
+        end: tuple[Distance | Personalize, ...] = (Distance(),)
+        if options.personal_epochs:
+            end = (*end, Personalize(options.personal_epochs, options.personal_lr))
+        table = {**self.table, "prototypes": rule}
+        return (Stage(train=(SHARED,), finish=end, table=table),)
+
+    @property
+    def _by_class(self) -> bool:
+        return bool(self.options.weights == "class-counts")
+
+    def weights(self, roster: Roster, sites: Sequence[str]) -> dict[str, float]:
+        """All the same, or by images; with class counts that is for the body."""
+        if self.options.weights == "uniform":
+            return dict.fromkeys(sites, 1.0)
+        return {site: roster[site]["examples"] for site in sites}
+
+    def class_fields(self, classes: int) -> tuple[message.Field, ...]:
+        """The label histogram, if that is what sites are weighed by."""
+        if not self._by_class:
+            return ()
+        return (message.Field(CLASS_COUNTS, (classes,), "grassmann-classes"),)
+
+    def end(self, site: Site, ctx: Context) -> dict[str, Tensor]:
+        """Remember what is sent; with class counts, add them."""
+        keep_sent(site)
+        if not self._by_class:
+            return {}
+        labels = site.inputs.targets(site.rows.train)
+        counts = torch.bincount(labels, minlength=ctx.classes)
+        return {CLASS_COUNTS: counts.to(torch.float32)}
+
+    def close(self, server: Server, sums: Sums, ctx: Context) -> Metrics:
+        """Keep the agreement by class in the server's state, beside the model."""
+        for name, tensor in sums.tensors.items():
+            if name.startswith(AGREEMENT):
+                server.state[name] = tensor
+        return super().close(server, sums, ctx)

@@ -1,0 +1,42 @@
+"""The recipes of networks with subspaces: which parts train when, at which rates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import vitrail.local.curved  # noqa: F401  (registers the steps of frames)
+from vitrail.local.optimizer import OptimizerSettings
+from vitrail.local.phases import Fit
+from vitrail.methods.prototypes import ADAM, JOINT, last, warm
+from vitrail.methods.recipe import RECIPES, Recipe
+from vitrail.methods.stage import Stage
+
+# Frames take Riemannian steps, whose rate has nothing to do with Adam's.
+CURVED_ADAM = replace(ADAM, momentum=0.9, parts={**ADAM.parts, "prototypes": (0.05, 0.0)})
+SUBSPACES = OptimizerSettings(
+    name="adam",
+    lr=1e-3,
+    momentum=0.0,
+    parts={"backbone": (1e-4, 1e-3), "prototypes": (0.5, 0.0)},
+)
+SHARED = Fit("joint", ("backbone", "neck", "prototypes"))
+
+
+def basis_stages(warm_epochs: int, last_epochs: int) -> tuple[Stage, ...]:
+    """TesNet: warm up, then train jointly and tune the last layer in every round."""
+    train = (JOINT, last(last_epochs))
+    return (
+        Stage("warm", rounds=1, train=(warm(warm_epochs),)),
+        Stage("joint", train=train),
+    )
+
+
+def subspace_stages(warm_epochs: int, last_epochs: int) -> tuple[Stage, ...]:
+    """FedGraSP: one stage, in which G stays the identity."""
+    del warm_epochs, last_epochs
+    return (Stage(train=(SHARED,)),)
+
+
+RECIPES.register("tesnet")(Recipe(ADAM, basis_stages, reference=True))
+RECIPES.register("tesnet-stiefel")(Recipe(CURVED_ADAM, basis_stages, reference=True))
+RECIPES.register("fedgrasp")(Recipe(SUBSPACES, subspace_stages, reference=True))

@@ -1,0 +1,139 @@
+"""ProtoPNet: an image is classified by its patches' distances to learned prototypes.
+
+Chen et al. 2019, arXiv:1806.10574.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.config.schema import Model, Prototypes
+from vitrail.models.addon import addon
+from vitrail.models.head import HEADS, Head, Outputs
+from vitrail.models.pieces import PartHead, Piece
+
+_EPSILON = 1e-4
+_DEPTH = 128
+
+
+def squared_distances(z: Tensor, vectors: Tensor) -> Tensor:
+    """|z - p|^2 of every patch of [N, D, H, W] to every vector of [m, D], as [N, m, H, W]."""
+    cross = F.conv2d(z, vectors[:, :, None, None])
+    patches = z.square().sum(1, keepdim=True)
+    own = vectors.square().sum(1)[None, :, None, None]
+    return (patches - 2 * cross + own).clamp_min(0)
+
+
+def similarity(distances: Tensor) -> Tensor:
+    """log((d + 1) / (d + 1e-4)): 0 far away, 9.2 for a perfect match."""
+    return torch.log((distances + 1) / (distances + _EPSILON))
+
+
+class ProtoHead(PartHead):
+    """Prototypes, similarities, and a linear layer without bias that weighs them.
+
+    `vectors` [m, D] are the prototypes, `owner` [m] their classes, `mask` [m] says which are in
+    use (at least 0.5: a mean of masks is a vote).
+    """
+
+    prototypes = ("vectors",)
+    statistics = ("mask",)
+    vectors: Tensor
+    weight: Tensor
+    owner: Tensor
+    mask: Tensor
+
+    def __init__(self, depth: int, classes: int, options: Prototypes) -> None:
+        super().__init__()
+        self.options = options
+        count = options.per_class * classes
+        self.vectors = nn.Parameter(torch.rand(count, depth))
+        self.register_buffer("owner", torch.arange(classes).repeat_interleave(options.per_class))
+        self.register_buffer("mask", torch.ones(count))
+        own = F.one_hot(self.owner, classes).T.to(torch.float32)
+        self.weight = nn.Parameter(1.5 * own - 0.5)
+
+    def alive(self) -> Tensor:
+        """Which prototypes are in use."""
+        return self.mask >= 0.5
+
+    def forward(self, z: Tensor) -> Outputs:
+        """Logits and the smallest distance of each prototype to a patch, [N, m]."""
+        nearest = squared_distances(z, self.vectors).amin((2, 3))
+        scores = similarity(nearest) * self.alive()
+        return {"logits": F.linear(scores, self.weight), "distances": nearest}
+
+    def loss(self, outputs: Outputs, labels: Tensor) -> dict[str, Tensor]:
+        """Cross-entropy, cluster cost, minus separation cost, L1 on other classes' weights."""
+        nearest, alive = outputs["distances"], self.alive()
+        own = (self.owner == labels[:, None]) & alive
+        other = (self.owner != labels[:, None]) & alive
+        classes = torch.arange(len(self.weight), device=labels.device)
+        foreign = (self.owner != classes[:, None]) & alive
+        return {
+            "cross_entropy": F.cross_entropy(outputs["logits"], labels),
+            "cluster": self.options.cluster * masked_minimum(nearest, own).mean(),
+            "separation": -self.options.separation * masked_minimum(nearest, other).mean(),
+            "l1": self.options.l1 * self.weight[foreign].abs().sum(),
+        }
+
+    def maps(self, z: Tensor) -> Tensor:
+        """Log similarity at every position."""
+        return similarity(squared_distances(z, self.vectors))
+
+    def figures(self) -> dict[str, float]:
+        """The share of prototypes in use that another one of their class nearly equals."""
+        return {"duplicates": duplicates(self.vectors.detach(), self.owner, self.alive())}
+
+    @torch.no_grad()
+    def pieces(self, z: Tensor, label: int) -> list[Piece]:
+        """One piece a prototype in use: similarity times weight, at its best position."""
+        maps = self.maps(z)[0]
+        width = maps.shape[2]
+        scores, places = maps.flatten(1).max(1)
+        found = []
+        for unit in torch.nonzero(self.alive())[:, 0].tolist():
+            score, weight = float(scores[unit]), float(self.weight[label, unit])
+            found.append(
+                Piece(
+                    name=f"prototype {unit}",
+                    score=score,
+                    weight=weight,
+                    contribution=score * weight,
+                    unit=unit,
+                    owner=int(self.owner[unit]),
+                    map=maps[unit],
+                    at=divmod(int(places[unit]), width),
+                )
+            )
+        return found
+
+
+def duplicates(vectors: Tensor, owner: Tensor, alive: Tensor, tolerance: float = 1e-3) -> float:
+    """How many of the vectors in use have another of their class within a squared distance of
+    `tolerance` times their mean squared norm, as a share."""
+    if not bool(alive.any()):
+        return 0.0
+    vectors, owner = vectors[alive], owner[alive]
+    distances = torch.cdist(vectors, vectors).square()
+    other = (owner[:, None] == owner) & ~torch.eye(
+        len(owner), dtype=torch.bool, device=owner.device
+    )
+    nearest = distances.masked_fill(~other, torch.inf).amin(1)
+    return float((nearest <= tolerance * vectors.square().sum(1).mean()).double().mean())
+
+
+def masked_minimum(values: Tensor, mask: Tensor) -> Tensor:
+    """The row-wise minimum of [N, m] where `mask` is true, 0 for rows in which it never is."""
+    smallest = values.masked_fill(~mask, torch.inf).amin(1)
+    return torch.where(mask.any(1), smallest, torch.zeros_like(smallest))
+
+
+@HEADS.register("protopnet")
+def protopnet(channels: int, classes: int, model: Model) -> tuple[nn.Module, Head]:
+    """The add-on layers as the neck, and `[model.prototypes]` on top."""
+    options = model.prototypes
+    depth = options.depth or _DEPTH
+    return addon(channels, depth, "sigmoid"), ProtoHead(depth, classes, options)

@@ -1,0 +1,56 @@
+"""What heads with one frame a class share: how frames start, and how patches meet them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.config.schema import Subspaces
+from vitrail.errors import ConfigError
+from vitrail.geometry import orthonormal
+from vitrail.models.addon import initialize
+
+
+def bottleneck(channels: int, options: Subspaces) -> nn.Sequential:
+    """Two 1x1 convolutions to the depth of a patch, with a width of their own between them.
+
+    A ReLU over as few channels as a patch has costs more accuracy than anything else here.
+    """
+    layers = OrderedDict[str, nn.Module]()
+    layers["conv1"] = nn.Conv2d(channels, options.hidden, 1)
+    if options.between == "relu":
+        layers["relu"] = nn.ReLU()
+    layers["conv2"] = nn.Conv2d(options.hidden, options.depth, 1)
+    if options.activation == "sigmoid":
+        layers["sigmoid"] = nn.Sigmoid()
+    neck = nn.Sequential(layers)
+    initialize(neck)
+    return neck
+
+
+def starting_frames(classes: int, n: int, p: int, where: str) -> Tensor:
+    """Frames [classes, n, p]: Q of one Gaussian from the generator in force.
+
+    That generator is seeded by the server's key, so every site starts with the same ones.
+    """
+    if p > n:
+        raise ConfigError(
+            f"a class cannot have {p} orthogonal directions in {n} channels",
+            where=where,
+            hint=f"At most {n}, or more channels (depth).",
+        )
+    return orthonormal(torch.randn(classes, n, p))
+
+
+def coordinates(z: Tensor, frames: Tensor) -> Tensor:
+    """U_c^T z of every patch of [N, n, H, W] and class, as [N, classes, p, H, W].
+
+    One 1x1 convolution with classes x p filters.
+    """
+    classes, n, p = frames.shape
+    filters = frames.mT.reshape(classes * p, n)
+    flat = F.conv2d(z, filters[:, :, None, None])
+    return flat.reshape(len(z), classes, p, *z.shape[2:])

@@ -1,0 +1,144 @@
+"""TesNet: ProtoPNet whose prototypes are basis vectors of one subspace a class.
+
+Wang et al. 2021, "Interpretable Image Recognition by Constructing Transparent Embedding Space"
+(ICCV).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.config.schema import Model
+from vitrail.models.addon import addon
+from vitrail.models.head import HEADS, Head, Outputs
+from vitrail.models.pieces import PartHead, Piece
+from vitrail.models.subspace import coordinates, starting_frames
+
+_DEPTH = 64
+
+
+class TesHead(PartHead):
+    """Unit basis vectors, the largest <z, b> over positions, and a linear layer without bias.
+
+    `frames` [classes, n, p] hold the basis vectors as columns. Free columns are brought to
+    length 1 where they are used; with `curved` they are frames of the Stiefel manifold.
+    """
+
+    prototypes = ("frames",)
+    frames: Tensor
+    weight: Tensor
+    owner: Tensor
+
+    def __init__(self, depth: int, classes: int, model: Model, curved: bool = False) -> None:
+        super().__init__()
+        self.options, self.more = model.prototypes, model.subspaces
+        self.geometries = {"frames": "stiefel"} if curved else {}
+        each = self.options.per_class
+        where = "model.prototypes.per_class"
+        self.frames = nn.Parameter(starting_frames(classes, depth, each, where))
+        self.register_buffer("owner", torch.arange(classes).repeat_interleave(each))
+        own = F.one_hot(self.owner, classes).T.to(torch.float32)
+        self.weight = nn.Parameter(1.5 * own - 0.5)
+
+    def alive(self) -> Tensor:
+        """Every vector is in use."""
+        return torch.ones_like(self.owner, dtype=torch.bool)
+
+    def basis(self) -> Tensor:
+        """The basis vectors at length 1, [classes, n, p]."""
+        return F.normalize(self.frames, dim=1)
+
+    def maps(self, z: Tensor) -> Tensor:
+        """<z, b> of every vector at every position, [N, classes x p, H, W]."""
+        return coordinates(z, self.basis()).flatten(1, 2)
+
+    def forward(self, z: Tensor) -> Outputs:
+        """Logits, and the largest cosine of each vector over positions, [N, classes x p]."""
+        activations = self.maps(z)
+        lengths = torch.linalg.vector_norm(z, dim=1, keepdim=True).clamp_min(1e-12)
+        cosines = (activations / lengths).amax((2, 3))
+        logits = F.linear(activations.amax((2, 3)), self.weight)
+        return {"logits": logits, "cosines": cosines}
+
+    def loss(self, outputs: Outputs, labels: Tensor) -> dict[str, Tensor]:
+        """The six terms: CE + clst - sep + L1 + orth - subsep, each with its weight."""
+        cosines, options = outputs["cosines"], self.options
+        classes = len(self.weight)
+        by_class = cosines.view(len(labels), classes, -1).amax(2)
+        own = F.one_hot(labels, classes).bool()
+        foreign = self.owner != torch.arange(classes, device=labels.device)[:, None]
+        basis = self.basis()
+        found = {
+            "cross_entropy": F.cross_entropy(outputs["logits"], labels),
+            "cluster": -options.cluster * by_class[own].mean(),
+            "l1": options.l1 * self.weight[foreign].abs().sum(),
+            "orthogonality": self.more.orthogonality * orthogonality(basis),
+            "apart": -self.more.apart * subspace_separation(basis),
+        }
+        if classes > 1:
+            other = by_class.masked_fill(own, -torch.inf).amax(1)
+            found["separation"] = options.separation * other.mean()
+        return found
+
+    @torch.no_grad()
+    def pieces(self, z: Tensor, label: int) -> list[Piece]:
+        """One piece a basis vector: its largest activation times its weight."""
+        maps = self.maps(z)[0]
+        scores, places = maps.flatten(1).max(1)
+        found = []
+        for unit in range(len(self.owner)):
+            score, weight = float(scores[unit]), float(self.weight[label, unit])
+            found.append(
+                Piece(
+                    name=f"basis vector {unit}",
+                    score=score,
+                    weight=weight,
+                    contribution=score * weight,
+                    unit=unit,
+                    owner=int(self.owner[unit]),
+                    map=maps[unit],
+                    at=divmod(int(places[unit]), maps.shape[2]),
+                )
+            )
+        return found
+
+
+def orthogonality(basis: Tensor) -> Tensor:
+    """sum over classes of |B_c B_c^T - I|_1, the vectors being the rows of B_c."""
+    eye = torch.eye(basis.shape[2], dtype=basis.dtype, device=basis.device)
+    return (basis.mT @ basis - eye).abs().sum()
+
+
+def subspace_separation(basis: Tensor) -> Tensor:
+    """sum over i < j of |P_i - P_j|_F / sqrt(2) with P = B^T B, without an n x n matrix.
+
+    |P_i - P_j|^2 = |B_i B_i^T|^2 + |B_j B_j^T|^2 - 2 |B_i B_j^T|^2: the bases are not quite
+    orthonormal, so nothing shorter is right.
+    """
+    classes, n, p = basis.shape
+    rows = basis.mT.reshape(classes * p, n)
+    products = (rows @ rows.T).square().view(classes, p, classes, p).sum((1, 3))
+    own = products.diagonal()
+    squares = own[:, None] + own - 2 * products
+    i, j = torch.triu_indices(classes, classes, 1, device=basis.device)
+    return (squares[i, j].clamp_min(1e-12) / 2).sqrt().sum()
+
+
+@HEADS.register("tesnet")
+def tesnet(channels: int, classes: int, model: Model) -> tuple[nn.Module, Head]:
+    """The add-on layers, by default with a sigmoid, and free basis vectors on top."""
+    return _tesnet(channels, classes, model, curved=False)
+
+
+@HEADS.register("tesnet-stiefel")
+def tesnet_stiefel(channels: int, classes: int, model: Model) -> tuple[nn.Module, Head]:
+    """The same with basis vectors that stay orthonormal."""
+    return _tesnet(channels, classes, model, curved=True)
+
+
+def _tesnet(channels: int, classes: int, model: Model, curved: bool) -> tuple[nn.Module, Head]:
+    depth = model.prototypes.depth or _DEPTH
+    neck = addon(channels, depth, model.subspaces.activation or "sigmoid")
+    return neck, TesHead(depth, classes, model, curved)

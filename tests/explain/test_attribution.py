@@ -1,0 +1,118 @@
+"""Attributions against captum, against each other, and against what they leave behind."""
+
+import copy
+
+import pytest
+import torch
+
+from vitrail.errors import ConfigError, DataError
+from vitrail.explain.attribution import ATTRIBUTIONS, Settings, attribute, last_map
+from vitrail.rng import server
+
+TARGETS = torch.tensor([0, 2, 1])
+
+
+def reference(net, x, name):
+    """The same maps by captum, channels summed."""
+    captum = pytest.importorskip("captum.attr")
+    x = x.clone().requires_grad_()
+    if name == "gradient":
+        return captum.Saliency(net).attribute(x, TARGETS, abs=False).sum(1)
+    if name == "gradient-x-input":
+        return captum.InputXGradient(net).attribute(x, TARGETS).sum(1)
+    if name == "integrated-gradients":
+        return captum.IntegratedGradients(net).attribute(x, target=TARGETS, n_steps=32).sum(1)
+    layer = net.backbone.stage3
+    cam = captum.LayerGradCam(net, layer).attribute(x, TARGETS, relu_attributions=True)
+    return captum.LayerAttribution.interpolate(cam, x.shape[2:], "bilinear")[:, 0]
+
+
+@pytest.mark.parametrize("head", ["linear", "protopnet"])
+@pytest.mark.parametrize(
+    "name", ["gradient", "gradient-x-input", "integrated-gradients", "grad-cam"]
+)
+def test_captum_says_the_same(network, picture, head, name):
+    net, x = network(head), picture(3)
+    found = attribute(name, net, x, TARGETS)
+    assert found.shape == (3, 32, 32) and found.abs().sum() > 0
+    torch.testing.assert_close(found, reference(net, x, name).detach(), rtol=1e-3, atol=1e-6)
+
+
+def test_the_gradient_is_a_difference_quotient(network, picture):
+    net, x = network().double(), picture(1).double()
+    found = attribute("gradient", net, x, torch.tensor([1]))
+    step = torch.zeros_like(x)
+    step[0, :, 9, 17] = 1e-6
+    with torch.no_grad():
+        slope = (net(x + step) - net(x - step))[0, 1] / 2e-6
+    assert float(found[0, 9, 17]) == pytest.approx(float(slope), rel=1e-4, abs=1e-9)
+
+
+def test_integrated_gradients_add_up_to_the_difference_of_logits(network, picture):
+    net, x = network("linear"), picture(3)
+    maps = attribute("integrated-gradients", net, x, TARGETS, Settings(steps=200, baseline=0.3))
+    with torch.no_grad():
+        change = (net(x) - net(torch.full_like(x, 0.3))).gather(1, TARGETS[:, None])[:, 0]
+    torch.testing.assert_close(maps.sum((1, 2)), change, rtol=0.02, atol=2e-3)
+
+
+def test_smoothgrad_without_noise_is_the_gradient_and_repeats_itself(network, picture):
+    net, x = network(), picture(3)
+    plain = attribute("gradient", net, x, TARGETS)
+    still = attribute("smoothgrad", net, x, TARGETS, Settings(noise=0.0, samples=2))
+    torch.testing.assert_close(still, plain)
+    one, again = (attribute("smoothgrad", net, x, TARGETS) for _ in range(2))
+    other = attribute("smoothgrad", net, x, TARGETS, Settings(key=server(9)))
+    assert torch.equal(one, again) and not torch.allclose(one, other)
+
+
+@pytest.mark.parametrize("name", ["gradient", "smoothgrad", "integrated-gradients", "grad-cam"])
+@pytest.mark.parametrize("backbone", ["small-cnn", "resnet8"])
+def test_frozen_stages_change_nothing(network, picture, name, backbone):
+    x = picture(3)
+    settings = Settings(steps=3, samples=2)
+    maps = [
+        attribute(name, network(frozen=frozen, backbone=backbone), x, TARGETS, settings)
+        for frozen in (False, True)
+    ]
+    assert maps[0].abs().sum() > 0 and torch.equal(*maps)
+
+
+@pytest.mark.parametrize("name", sorted(ATTRIBUTIONS))
+def test_chunks_do_not_matter_and_nothing_is_left_on_the_model(network, picture, name):
+    net, x = network(backbone="resnet8").train(), picture(3)
+    net.neck.eval()
+    before = copy.deepcopy(net.state_dict())
+    modes = [module.training for module in net.modules()]
+    settings = Settings(steps=3, samples=2)
+    with torch.inference_mode():
+        whole = attribute(name, net, x, TARGETS, settings)
+    parts = attribute(name, net, x, TARGETS, settings, chunk=1)
+    torch.testing.assert_close(whole.clone(), parts, rtol=1e-4, atol=1e-6)
+    assert not parts.requires_grad and not x.requires_grad
+    assert modes == [module.training for module in net.modules()]
+    assert all(torch.equal(before[n], t) for n, t in net.state_dict().items())
+    assert all(p.grad is None for p in net.parameters())
+    assert not any(m._forward_hooks or m._backward_hooks for m in net.modules())
+
+
+def test_no_image_at_all(network, picture):
+    none = torch.zeros(0, dtype=torch.int64)
+    assert attribute("grad-cam", network(), picture(0), none).shape == (0, 32, 32)
+
+
+def test_the_last_map_is_what_the_network_computes(network, picture):
+    net = network(frozen=True)
+    z = last_map(net, picture())
+    torch.testing.assert_close(net.head(net.neck(z))["logits"], net(picture()))
+
+
+@pytest.mark.parametrize(("name", "told"), [("lrp", "not there yet"), ("gradcam", "grad-cam")])
+def test_an_unknown_name_is_refused_in_a_sentence(network, picture, name, told):
+    with pytest.raises(ConfigError, match=told):
+        attribute(name, network(), picture(), torch.tensor([0]))
+
+
+def test_images_and_classes_must_fit(network, picture):
+    with pytest.raises(DataError, match="a class for each"):
+        attribute("gradient", network(), picture(2), torch.tensor([0]))
