@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vitrail.engine.deployed import Deployed
 from vitrail.errors import RunError
+from vitrail.models.network import Network
 from vitrail.models.pieces import PartHead
 
 CHUNK = 32
@@ -66,11 +67,27 @@ class Desk:
         ]
         return torch.cat(found).clone()
 
+    @torch.inference_mode()
+    def maps(self, images: Tensor) -> Tensor:
+        """The map of the site's own backbone, before the neck, [N, D, h, w]."""
+        network = self.local.network
+        if network.cut == network.end and not network.pools_in_prefix:
+            return self.begin(images)
+        found = []
+        for part in torch.split(images, CHUNK):
+            x = (part - self.local.shift) / self.local.scale
+            for _, step in network.backbone.stages()[: network.end]:
+                x = step(x)
+            found.append(x)
+        return torch.cat(found).clone()
+
 
 @torch.inference_mode()
 def logits(model: Deployed, z: Tensor) -> Tensor:
     """The rest of a model on what `Desk.begin` gave, [N, classes]."""
-    found = torch.cat([model.network.rest(part)["logits"] for part in torch.split(z, CHUNK)]).clone()
+    found = torch.cat(
+        [model.network.rest(part)["logits"] for part in torch.split(z, CHUNK)]
+    ).clone()
     if not bool(found.isfinite().all()):
         raise RunError(
             "a model of this run says what is no finite number",
@@ -93,9 +110,9 @@ def maps(model: Deployed, z: Tensor) -> Tensor:
     return torch.cat(found).clone()
 
 
-def parts(model: Deployed) -> PartHead:
+def parts(model: Deployed | Network) -> PartHead:
     """The head of a model that explains itself by parts, or an error that says it does not."""
-    head = model.network.head
+    head = model.head if isinstance(model, Network) else model.network.head
     if not isinstance(head, PartHead):
         raise RunError(
             "the audit compares where models look, and this run's model has no parts",

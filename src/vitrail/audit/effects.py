@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from vitrail.audit.change import cover, framed, matched
+from vitrail.audit.contrast import Contrast
 from vitrail.audit.desk import Desk, log_odds, logits
-from vitrail.audit.regions import FRAME, Region, at_random, candidates
+from vitrail.audit.regions import FRAME, Region, at_random, candidates, suspected
 from vitrail.rng import Key
 
 DONORS, EACH, RANDOM = 12, 2, 4
@@ -38,8 +39,11 @@ class Probe:
     random: list[Effect] = field(default_factory=list)
 
 
-def probe(desk: Desk, label: int, key: Key) -> Probe | None:
-    """Try every candidate region of a class; None where there are too few images to tell."""
+def probe(desk: Desk, label: int, key: Key, contrast: Contrast | None = None) -> Probe | None:
+    """Try the region that a contrast names, else every region the models look at.
+
+    None where there are too few images to tell.
+    """
     donors = desk.of(label, DONORS)
     others = torch.from_numpy(np.flatnonzero(desk.labels != label))
     if len(donors) < _FEWEST or len(others) < _FEWEST:
@@ -48,7 +52,9 @@ def probe(desk: Desk, label: int, key: Key) -> Probe | None:
     chosen = others[torch.from_numpy(draw.integers(0, len(others), len(donors) * EACH))]
     images, pool = desk.pixels[chosen], desk.pixels[donors]
     sources = pool.repeat_interleave(EACH, 0)
-    regions = candidates(desk, pool, label)
+    regions = (
+        candidates(desk, pool, label) if contrast is None else [suspected(desk, contrast, pool)]
+    )
     like = next((r.boxes for r in regions if r.boxes is not None), None)
     if like is not None:
         size = (images.shape[2], images.shape[3])

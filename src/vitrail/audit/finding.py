@@ -19,6 +19,10 @@ WORDS: dict[Verdict, str] = {"clear": "no bias seen", "suspect": "suspect", "bia
 class Finding:
     """One class of one site: score, p-value, verdict, place, and the counterfactuals behind it.
 
+    `score` says how much better this place alone tells the class here than at the other sites
+    (`here` and `elsewhere`, areas under the curve), in standard errors; `relies` how much more
+    the region moves the site's own model than random regions do and than it moves the shared
+    model, in standard deviations.
     `p_value` is corrected for the number of classes the site has. `place` is the region with a
     box for each of `rows` (positions among the desk's images) in pixels of the run's images;
     `box` the median over them in pixels of the originals, None for image-wide shortcuts; `where`
@@ -28,6 +32,9 @@ class Finding:
     site: str
     label: str
     score: float
+    relies: float
+    here: float
+    elsewhere: float
     p_value: float
     raw_p: float
     verdict: Verdict
@@ -69,10 +76,11 @@ class Finding:
         local, shared = self.covered["local"], self.covered["shared"]
         return (
             f"At {self.site}, {self.spot} alone makes the site's own model say {self.label}: put "
-            f"into images of other classes, {_more(self.flipped['local'])} of them are taken for "
-            f"it (shared model: {_more(self.flipped['shared'])}); {self.undone}, that model is "
-            f"right in {local.without:.0%} instead of {local.accuracy:.0%} of the images of "
-            f"{self.label} (shared model: {shared.without:.0%} instead of {shared.accuracy:.0%})."
+            f"into images of other classes, the share of them taken for it "
+            f"{_change(self.flipped['local'])} (shared model: {_change(self.flipped['shared'])}); "
+            f"{self.undone}, that model is right in {100 * local.without:.0f} % of the images of "
+            f"{self.label} instead of {100 * local.accuracy:.0f} % (shared model: "
+            f"{100 * shared.without:.0f} % instead of {100 * shared.accuracy:.0f} %)."
         )
 
     @property
@@ -89,6 +97,9 @@ class Finding:
             "verdict": self.verdict,
             "box": None if self.box is None else list(self.box),
             "raw_p": self.raw_p,
+            "here": self.here,
+            "elsewhere": self.elsewhere,
+            "relies": self.relies,
             "region": self.region,
             "where": self.where,
             "images": len(self.rows),
@@ -100,9 +111,12 @@ class Finding:
         }
 
 
-def _more(share: float) -> str:
-    """A change of a share, in words: minus nothing is nothing."""
-    return f"{abs(share):.0%} {'fewer' if share < 0 and f'{share:.0%}' != '-0%' else 'more'}"
+def _change(share: float) -> str:
+    """A change of a share, in words."""
+    points = round(100 * share)
+    if points == 0:
+        return "stays as it is"
+    return f"{'rises' if points > 0 else 'falls'} by {abs(points)} points"
 
 
 def verdict_of(p_value: float, raw_p: float) -> Verdict:

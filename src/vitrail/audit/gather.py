@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from vitrail.audit.contrast import contrasts
 from vitrail.audit.desk import Desk, parts
+from vitrail.audit.extract import tables_of
 from vitrail.audit.federation import Audit, together
 from vitrail.audit.null import Null, shipped
+from vitrail.audit.separability import Separability
 from vitrail.audit.site import SiteAudit, audit_site
 from vitrail.engine.federation import Federation
 from vitrail.engine.loaded import Run
@@ -16,11 +22,13 @@ from vitrail.engine.plan import make_plan
 from vitrail.engine.reference import ensure_local, images_of
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.errors import RunError, nearest
+from vitrail.files import write_json
 from vitrail.release.door import Door
 from vitrail.rng import server
 
 _ENOUGH = 12  # test images a class below which a site's training images help out
 
+TABLES = "separability.json"
 Keep = Callable[[Desk, SiteAudit], None]
 
 
@@ -61,17 +69,45 @@ def audit_run(
     federation = images_of(run)
     null = null or shipped()
     chosen = tuple(dict.fromkeys(sites or run.sites))
+    told = tables(run, federation, chosen)
     found: list[SiteAudit] = []
     for site in chosen:
         desk = desk_of(run, federation, site)
         key = server(run.config.run.seed).at("audit", site)
-        one = audit_site(desk, key, null, tell)
+        one = audit_site(desk, contrasts(told, site), key, null, tell)
         if keep is not None:
             keep(desk, one)
         if len(chosen) > 1:
             _release(run, one)
         found.append(one)
     return together(found, null)
+
+
+def tables(run: Run, federation: Federation, sites: Sequence[str]) -> dict[str, Separability]:
+    """What each site tells the others: how well places tell its classes apart.
+
+    Each site asked makes its own from its own images and releases it, once; what the other
+    sites released earlier is at the server.
+    """
+    key = server(run.config.run.seed).at("audit")
+    file = run.folder.server / TABLES
+    told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    fresh = [site for site in sites if site not in told]
+    if fresh:
+        some = replace(federation, sites={site: federation.sites[site] for site in fresh})
+        network, normalize = run.extractor()
+        for site, table in tables_of(network, normalize, some, key).items():
+            door = Door(site, SiteFolder(run.path, site).ledger(), (), ())
+            door.tell("separability", {"separability": table.to_json()})
+            told[site] = table.to_json()
+        write_json(file, told)
+    if len(told) < 2:
+        raise RunError(
+            "an audit compares a site with others, and no other site has told its figures yet",
+            where=str(run.path),
+            hint="Run `vitrail audit` once for all sites, or for another one first.",
+        )
+    return {site: Separability.from_json(raw) for site, raw in told.items()}
 
 
 def _check(run: Run, sites: Sequence[str]) -> None:

@@ -46,6 +46,8 @@ def original(desk: Desk, rows: Sequence[int], boxes: Tensor | None) -> Box | Non
 def words(region: Region, side: tuple[int, int]) -> str:
     """Such as "the lower left of the image"; `side` is height and width."""
     box = typical(region.boxes)
+    if region.kind == "anywhere":
+        return "something that lies elsewhere in each image"
     if box is None:
         return _NAMES.get(region.kind, "the image as a whole")
     height, width = side

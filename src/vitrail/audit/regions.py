@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from vitrail.audit.change import matched, swap
+from vitrail.audit.contrast import Contrast
 from vitrail.audit.desk import Desk, maps, parts
+from vitrail.audit.separability import places
 from vitrail.engine.deployed import Deployed
 from vitrail.explain.boxes import boxes
 
@@ -25,7 +27,7 @@ class Region:
     `boxes` [N, 4] has one box an image; None for what is no place: the whole frame or the color.
     """
 
-    kind: Literal["local", "shared", "frame", "color", "random"]
+    kind: Literal["place", "anywhere", "local", "shared", "frame", "color", "random"]
     boxes: Tensor | None = None
     unit: int | None = None
 
@@ -50,6 +52,38 @@ def ring(images: Tensor, share: float = FRAME) -> Tensor:
     outer = torch.ones(1, 1, height, width, dtype=torch.bool)
     outer[:, :, edge : height - edge, edge : width - edge] = False
     return outer
+
+
+def suspected(desk: Desk, contrast: Contrast, donors: Tensor) -> Region:
+    """The region a contrast names, in each of some of the class's images."""
+    height, width = donors.shape[2:]
+    if contrast.place is not None and contrast.reach is not None:
+        (x, y), (wide, high) = contrast.place, contrast.reach
+        box = [
+            round(max(0.0, x - wide / 2) * width),
+            round(max(0.0, y - high / 2) * height),
+            round(min(1.0, x + wide / 2) * width),
+            round(min(1.0, y + high / 2) * height),
+        ]
+        return Region("place", torch.tensor([box]).repeat(len(donors), 1))
+    if contrast.kind == "image-wide":
+        return Region("color")
+    return Region("anywhere", _alike(desk, contrast.label, donors))
+
+
+def _alike(desk: Desk, label: int, donors: Tensor) -> Tensor:
+    """Where in each image the patch is that the class's images share and others lack."""
+    others = desk.pixels[torch.from_numpy(np.flatnonzero(desk.labels != label))[: len(donors)]]
+    maps = desk.maps(torch.cat([donors, others]))
+    own = torch.arange(len(maps)) < len(donors)
+    at = places(maps.flatten(2), own)[: len(donors)]
+    rows, columns = maps.shape[2:]
+    height, width = donors.shape[2:]
+    x, y = (at % columns + 0.5) / columns * width, (at // columns + 0.5) / rows * height
+    wide, high = 0.75 * width / columns, 0.75 * height / rows
+    found = torch.stack([x - wide, y - high, x + wide, y + high], 1).round()
+    limit = torch.tensor([width, height, width, height])
+    return torch.minimum(found.clamp_min(0), limit).to(torch.int64)
 
 
 def candidates(desk: Desk, donors: Tensor, label: int, most: int = 2) -> list[Region]:

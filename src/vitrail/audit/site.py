@@ -1,13 +1,14 @@
-"""The audit of one site, by itself, on its own images."""
+"""The audit of one site on its own images, against what the other sites told."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from vitrail.audit.contrast import Contrast
 from vitrail.audit.desk import Desk, logits
 from vitrail.audit.effects import covered, probe
 from vitrail.audit.finding import Finding, verdict_of
@@ -48,40 +49,46 @@ class SiteAudit:
 
 
 def audit_site(
-    desk: Desk, key: Key, null: Null | None = None, tell: Callable[[str], None] | None = None
+    desk: Desk,
+    standing: Sequence[Contrast],
+    key: Key,
+    null: Null | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> SiteAudit:
-    """Probe every class of a site, score it, and say how sure that is."""
+    """Say how sure each contrast is, and what its region does to the site's models."""
     null = null or shipped()
-    probes, skipped = [], []
-    for label, name in enumerate(desk.classes):
+    probes, known = [], {}
+    for contrast in standing:
         if tell is not None:
-            tell(f"{desk.site}: {name}")
-        found = probe(desk, label, key.at(label))
-        if found is None:
-            skipped.append(name)
-        else:
+            tell(f"{desk.site}: {desk.classes[contrast.label]}")
+        found = probe(desk, contrast.label, key.at(contrast.label), contrast)
+        if found is not None:
             probes.append(found)
-    scored = scores(probes)
-    raw = [null.p_value(s.score) for s in scored]
+            known[contrast.label] = contrast
+    raw = [null.p_value(contrast.score) for contrast in known.values()]
     findings = [
-        _finding(desk, item, p, corrected)
-        for item, p, corrected in zip(scored, raw, holm(raw), strict=True)
+        _finding(desk, item, known[item.probe.label], p, corrected)
+        for item, p, corrected in zip(scores(probes), raw, holm(raw), strict=True)
     ]
     findings.sort(key=lambda f: -f.score)
-    return SiteAudit(desk.site, tuple(findings), alarm(desk), tuple(skipped))
+    skipped = tuple(name for label, name in enumerate(desk.classes) if label not in known)
+    return SiteAudit(desk.site, tuple(findings), alarm(desk), skipped)
 
 
-def _finding(desk: Desk, item: Scored, p: float, corrected: float) -> Finding:
+def _finding(desk: Desk, item: Scored, contrast: Contrast, p: float, corrected: float) -> Finding:
     region, rows = item.effect.region, tuple(item.probe.donors.tolist())
     return Finding(
         site=desk.site,
         label=desk.classes[item.probe.label],
-        score=item.score,
+        score=contrast.score,
+        relies=item.score,
+        here=contrast.here,
+        elsewhere=contrast.elsewhere,
         p_value=corrected,
         raw_p=p,
         verdict=verdict_of(corrected, p),
         place=region,
-        box=original(desk, rows, region.boxes),
+        box=None if region.kind == "anywhere" else original(desk, rows, region.boxes),
         where=words(region, (desk.images.shape[1], desk.images.shape[2])),
         swapped=item.effect.swapped,
         flipped=item.effect.flipped,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vitrail import __version__
-from vitrail.cli import config, explain, run, sweep, use
+from vitrail.cli import audit, config, explain, personalize, run, sweep, use
 
 app = typer.Typer(
     name="vitrail",
@@ -34,5 +34,5 @@ def root(
     del version
 
 
-for module in (run, config, use, sweep, explain):
+for module in (run, config, use, sweep, explain, audit, personalize):
     module.register(app)

@@ -8,12 +8,14 @@ from typing import Annotated, Literal
 
 import typer
 
+from vitrail.audit.null import shipped
 from vitrail.cli.run import Quiet, Sets, _lines
 from vitrail.engine.run import OnRound
-from vitrail.engine.sweep import load_grid, run_sweep
+from vitrail.engine.sweep import cells, load_grid, run_sweep
 from vitrail.report.compare import compare_runs, write_comparison
 from vitrail.report.presets import reproduction
 from vitrail.report.statistics import table_text
+from vitrail.report.trial import TRIALS, cases, summarize
 
 Figure = Annotated[
     str, typer.Option("--figure", help="accuracy, balanced_accuracy, auroc, loss, ...")
@@ -73,6 +75,10 @@ def reproduce(
     file, overrides = reproduction(name, scale, data)
     loaded = load_grid(file, (*overrides, *(sets or ())))
     folder = out or Path("runs") / f"{name}-{scale}"
+    if name in TRIALS:
+        show = None if quiet else lambda n, of, cell: typer.echo(f"[{n + 1}/{of}] {cell}", err=True)
+        typer.echo(summarize(cases(cells(loaded), folder, show), shipped()).text())
+        return
     paths = run_sweep(loaded, folder, _announce(quiet))
     for where in ("server", "sites"):
         typer.echo(

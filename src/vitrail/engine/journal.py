@@ -13,6 +13,7 @@ from vitrail.engine.shared import shared_by
 from vitrail.files import write_text
 from vitrail.release.update import Update
 
+AGREEMENT = ("eigengap_mean", "eigengap_min", "consensus_mean", "consensus_min")
 COLUMNS = (
     *FIGURES,
     *PARTS_FIGURES,
@@ -26,6 +27,7 @@ COLUMNS = (
     "accepted",
     "dropped",
     "refused",
+    *AGREEMENT,
 )
 
 
@@ -78,6 +80,7 @@ class Journal:
                 "accepted": len(report.accepted),
                 "dropped": len(report.dropped),
                 "refused": len(report.refused),
+                **{n: report.figures[n] for n in AGREEMENT if n in report.figures},
             }
         )
         self.folder.append(rows)

@@ -65,6 +65,22 @@ class Run:
         plan, _ = make_plan(self._loaded, self.classes, self.card["channels"])
         return bool(plan.stages[-1].home)
 
+    def extractor(self) -> tuple[Network, Normalize]:
+        """A network whose backbone every site knows: the global one, else the common start."""
+        plan, network = make_plan(self._loaded, self.classes, self.card["channels"])
+        self.fill_frozen(network)
+        if not any(name.startswith("backbone.") for name in plan.stages[-1].home):
+            body = {n: t for n, t in self._server(plan)[0].items() if n.startswith("backbone.")}
+            network.load_state_dict({**network.state_dict(), **body})
+        return network, Normalize.of(self.config, self.card["channels"])
+
+    def _server(self, plan: Plan) -> tuple[dict[str, torch.Tensor], Versions]:
+        """The moving tensors as the server has them, and which state each site builds on."""
+        stage, versions = plan.stages[-1], Versions()
+        server = Server(plan.layout, stage.shared, stage.arrives, torch.empty(plan.layout.size))
+        Checkpoints(self.folder.server).load(server, versions, None)
+        return dict(plan.layout.views(server.values)), versions
+
     def fill_frozen(self, network: Network) -> None:
         """Put the tensors that never change into a network."""
         frozen = Checkpoints(self.folder.server).frozen()
@@ -146,10 +162,7 @@ class Run:
                 where=str(self.path),
                 hint=f"Name a site: {', '.join(self.sites[:5])}.",
             )
-        stage, versions = plan.stages[-1], Versions()
-        server = Server(plan.layout, stage.shared, stage.arrives, torch.empty(plan.layout.size))
-        Checkpoints(self.folder.server).load(server, versions, None)
-        found = dict(plan.layout.views(server.values))
+        found, versions = self._server(plan)
         if site is not None and which == "personal":
             found |= self._home(site, versions, bool(home))
         return found

@@ -22,7 +22,7 @@ from vitrail.release.message import Field, Schema, model_fields
 from vitrail.rng import Key, server
 
 FIGURES = ("loss", "accuracy", "balanced_accuracy", "auroc", "sensitivity", "specificity")
-PARTS_FIGURES = ("duplicates", "grounded", "pruned")
+PARTS_FIGURES = ("duplicates", "grounded", "pruned", "global_accuracy", "subspace_distance")
 METRICS = (*FIGURES, *PARTS_FIGURES, "test_examples", "train_loss", "seconds")
 
 
@@ -148,12 +148,21 @@ def make_plan(loaded: Loaded, classes: tuple[str, ...], channels: int) -> tuple[
     )
     layout = Layout.of(inventory(network))
     plan = Plan(
-        config, method, optimizer, layout, _stages(config, method, network), classes, channels, card
+        config,
+        method,
+        optimizer,
+        layout,
+        _stages(config, method, network, len(classes)),
+        classes,
+        channels,
+        card,
     )
     return plan, network
 
 
-def _stages(config: Config, method: Method, network: Network) -> tuple[StagePlan, ...]:
+def _stages(
+    config: Config, method: Method, network: Network, classes: int
+) -> tuple[StagePlan, ...]:
     rule = config.aggregate.rule
     RULES[rule]
     layout = Layout.of(inventory(network))
@@ -178,7 +187,7 @@ def _stages(config: Config, method: Method, network: Network) -> tuple[StagePlan
         shared = layout.region(f.name.removeprefix("model/") for f in fields)
         schema = Schema(
             down=fields + kept + method.down_fields(shared),
-            up=fields + method.up_fields(shared),
+            up=fields + method.up_fields(shared) + method.class_fields(classes),
             counts=("examples", "steps", *method.counts),
             metrics=METRICS,
         )

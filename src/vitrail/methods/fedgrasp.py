@@ -16,9 +16,10 @@ from vitrail.local.distance import Distance, keep_sent
 from vitrail.local.personalize import Personalize
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.methods.method import METHODS, Method, Options, Roster
+from vitrail.methods.prototypes import JOINT
 from vitrail.methods.server import Server
 from vitrail.methods.stage import Stage
-from vitrail.methods.subspaces import SHARED, SUBSPACES
+from vitrail.methods.subspaces import SUBSPACES
 from vitrail.release import message
 
 _RULES = {"exact": "grassmann", "iterative": "grassmann-iterative", "karcher": "karcher"}
@@ -69,7 +70,7 @@ class FedGraSP(Method):
         if options.personal_epochs:
             end = (*end, Personalize(options.personal_epochs, options.personal_lr))
         table = {**self.table, "prototypes": rule}
-        return (Stage(train=(SHARED,), finish=end, table=table),)
+        return (Stage(train=(JOINT,), finish=end, table=table),)
 
     @property
     def _by_class(self) -> bool:

@@ -82,6 +82,11 @@ class Method:
         del shared
         return ()
 
+    def class_fields(self, classes: int) -> tuple[Field, ...]:
+        """What goes up beside the model with one number a class."""
+        del classes
+        return ()
+
     def facts(self, labels: npt.NDArray[np.int64], classes: int) -> dict[str, float]:
         """What a site tells about its training labels once, before the first round."""
         del classes

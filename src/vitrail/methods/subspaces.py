@@ -6,20 +6,18 @@ from dataclasses import replace
 
 import vitrail.local.curved  # noqa: F401  (registers the steps of frames)
 from vitrail.local.optimizer import OptimizerSettings
-from vitrail.local.phases import Fit
 from vitrail.methods.prototypes import ADAM, JOINT, last, warm
 from vitrail.methods.recipe import RECIPES, Recipe
 from vitrail.methods.stage import Stage
 
 # Frames take Riemannian steps, whose rate has nothing to do with Adam's.
-CURVED_ADAM = replace(ADAM, momentum=0.9, parts={**ADAM.parts, "prototypes": (0.05, 0.0)})
+CURVED_ADAM = replace(ADAM, momentum=0.9, parts={**ADAM.parts, "prototypes": (0.01, 0.0)})
 SUBSPACES = OptimizerSettings(
     name="adam",
     lr=1e-3,
     momentum=0.0,
     parts={"backbone": (1e-4, 1e-3), "prototypes": (0.5, 0.0)},
 )
-SHARED = Fit("joint", ("backbone", "neck", "prototypes"))
 
 
 def basis_stages(warm_epochs: int, last_epochs: int) -> tuple[Stage, ...]:
@@ -34,7 +32,7 @@ def basis_stages(warm_epochs: int, last_epochs: int) -> tuple[Stage, ...]:
 def subspace_stages(warm_epochs: int, last_epochs: int) -> tuple[Stage, ...]:
     """FedGraSP: one stage, in which G stays the identity."""
     del warm_epochs, last_epochs
-    return (Stage(train=(SHARED,)),)
+    return (Stage(train=(JOINT,)),)
 
 
 RECIPES.register("tesnet")(Recipe(ADAM, basis_stages, reference=True))

@@ -1,0 +1,251 @@
+"""`vitrail audit` as a user meets it, what it must never read, and what it must never show."""
+
+import json
+import shutil
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+import vitrail
+from vitrail.audit.gather import tables
+from vitrail.cli import main
+from vitrail.engine.reference import images_of
+from vitrail.files import read_tensors, write_json
+
+PROTO = {
+    "data": {"aviary": {"images": 200, "classes": 3, "seed": 7}},
+    "method": {"name": "myth-gm", "warm_epochs": 1, "last_epochs": 1},
+    "model": {"prototypes": {"per_class": 2, "depth": 8}},
+    "partition": {"kind": "iid", "sites": 3},
+    "run": {"rounds": 2, "local_epochs": 1, "local_reference": True},
+}
+FIGURES = ("score", "p_value", "box", "covered", "swapped", "gap")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, tiny_config):
+    """A prototype run whose data are nobody's secret, and the same run as if they were."""
+    folder = tmp_path_factory.mktemp("audited")
+    run = vitrail.run(tiny_config(**PROTO), folder / "run")
+    tables(run, images_of(run), run.sites)  # what the sites tell each other, once
+    shutil.copytree(folder / "run", folder / "secret")
+    card = json.loads((folder / "secret" / "server" / "card.json").read_text())
+    write_json(folder / "secret" / "server" / "card.json", {**card, "public": False})
+    return folder
+
+
+@pytest.fixture
+def audit(made, tmp_path, monkeypatch, capsys):
+    """A function: call the command; code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(run, *words):
+        where = made / run if isinstance(run, str) else run
+        monkeypatch.setattr(sys, "argv", ["vitrail", "audit", *map(str, (where, *words))])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        return ended.value.code or 0, told.out, told.err
+
+    return call
+
+
+class Page(HTMLParser):
+    """A whole page: well formed, nothing from elsewhere, every picture told in words."""
+
+    VOID = {"meta", "br", "img", "image", "use", "rect", "path"}
+
+    def __init__(self, path):
+        super().__init__()
+        self.open, self.labels, self.text, self.pixels = [], [], "", 0
+        self.feed(path.read_text(encoding="utf-8"))
+        assert not self.open and all(self.labels)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        assert tag not in ("script", "iframe", "link", "object", "img")
+        for name in ("src", "href"):
+            assert found.get(name, "#").startswith(("data:image/png;base64,", "#"))
+        self.pixels += tag == "image"
+        if found.get("role") == "img":
+            self.labels.append(found["aria-label"])
+        elif tag == "svg":
+            assert found.get("aria-hidden") == "true"
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.pixels += tag == "image"
+        for name, value in attributes:
+            assert name not in ("src", "href") or value.startswith(("data:image/png;base64,", "#"))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_all_sites_in_the_agreed_form(audit, made, tmp_path):
+    run = vitrail.load(made / "run")
+    code, out, err = audit("run", "--json", "a.json", "--out", "a.html")
+    assert code == 0 and "written: a.html" in err
+    assert [line.split()[0] for line in out.splitlines()[:3]] == list(run.sites)
+    told = json.loads((tmp_path / "a.json").read_text())
+    assert told["origin"] is None or told["origin"] in run.sites
+    assert [site["site"] for site in told["sites"]] == list(run.sites)
+    for site in told["sites"]:
+        assert {c["class"] for c in site["classes"]} | set(site["skipped"]) == set(run.classes)
+        for entry in site["classes"]:
+            assert entry["verdict"] in ("clear", "suspect", "biased") and 0 < entry["p_value"] <= 1
+            if entry["box"] is not None:
+                x0, y0, x1, y1 = entry["box"]
+                assert 0 <= x0 < x1 <= 64 and 0 <= y0 < y1 <= 64
+    page = Page(tmp_path / "a.html")
+    assert page.pixels > 0  # these birds may be shown to anybody
+    assert all(name in page.text for name in (*run.sites, *run.classes))
+    assert told["null"].rstrip(".") in page.text
+
+
+def test_pixels_are_shown_only_where_somebody_asked(audit, tmp_path):
+    assert audit("secret", "--out", "a.html")[0] == 0
+    page = Page(tmp_path / "a.html")
+    assert page.pixels == 0 and "not shown" in page.text and page.labels
+    code, _, err = audit("secret", "--out", "b.html", "--with-images")
+    assert code == 0 and Page(tmp_path / "b.html").pixels > 0 and "may see them" in err
+
+
+def test_one_site_reads_the_server_and_itself_and_tells_nobody(audit, made, tmp_path):
+    """Everybody else's files are first spoiled, then gone, and nothing changes."""
+    copy = tmp_path / "copy"
+    shutil.copytree(made / "run", copy)
+    asking, *others = vitrail.load(copy).sites
+    words = ("--site", asking, "--json", "a.json", "--out", "a.html", "--force")
+
+    def written():
+        assert audit(copy, *words)[0] == 0
+        return (tmp_path / "a.json").read_bytes(), (tmp_path / "a.html").read_bytes()
+
+    whole = written()
+    assert [site["site"] for site in json.loads(whole[0])["sites"]] == [asking]
+    for other in others:
+        for file in (copy / "sites" / other).rglob("*.*"):
+            file.write_bytes(b"spoiled")
+    for file in ("metrics.jsonl", "metrics.parquet", "log.txt", "partition.json"):
+        (copy / file).unlink()
+    assert audit(copy, "--site", others[0])[0] == 2
+    assert written() == whole
+    for other in others:
+        shutil.rmtree(copy / "sites" / other)
+    assert written() == whole
+    assert not any((copy / "sites" / other).exists() for other in others)
+    assert (copy / "sites" / asking / "ledger.jsonl").read_bytes() == (
+        made / "run" / "sites" / asking / "ledger.jsonl"
+    ).read_bytes()
+
+
+def test_what_sites_tell_each_other_is_in_their_ledgers_once(audit, made, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(made / "secret", copy)
+    one, two, three = vitrail.load(copy).sites
+
+    def lines(site):
+        raw = (copy / "sites" / site / "ledger.jsonl").read_text().splitlines()
+        return [line for line in map(json.loads, raw) if line["kind"] == "audit"]
+
+    before = len(lines(one))
+    assert audit(copy, "--site", one, "--site", two)[0] == 0
+    assert audit(copy, "--site", two, "--site", one)[0] == 0
+    for site in (one, two):
+        (line,) = lines(site)
+        assert line["guarantee"].startswith("empirical") and line["classes"] == 3
+        assert set(FIGURES) <= set(line["figures"]) and line["bytes"] > 0
+    assert len(lines(three)) == before
+
+
+def test_a_missing_local_model_is_trained_on_the_spot_and_is_the_same(audit, made, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(made / "run", copy)
+    site = vitrail.load(copy).sites[0]
+    file = copy / "sites" / site / "local.safetensors"
+    kept, _ = read_tensors(file)
+    file.unlink()
+    assert audit(copy, "--site", site, "--json", "a.json")[0] == 0
+    again, _ = read_tensors(file)
+    assert kept.keys() == again.keys() and all(kept[n].equal(again[n]) for n in kept)
+    assert audit("run", "--site", site, "--json", "b.json")[0] == 0
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--site", "nowhere"], "no site 'nowhere'"),
+        (["--out", "there.html"], "--force"),
+        (["--json", "there.html"], "--force"),
+        (["--out", "a.pdf"], ".html"),
+        (["--out", "a.html", "--json", "a.html"], "one name"),
+        (["--out", "."], ".html"),
+    ],
+)
+def test_a_mistake_is_one_sentence(audit, tmp_path, words, told):
+    (tmp_path / "there.html").write_text("mine")
+    code, out, err = audit("run", *words)
+    assert code == 2 and told in err and not out and len(err.splitlines()) == 1
+    assert err.startswith("vitrail: ")
+    assert not list(tmp_path.glob("a.*")) and (tmp_path / "there.html").read_text() == "mine"
+
+
+def test_runs_that_cannot_be_audited(audit, made, tmp_path, tiny_config):
+    copy = tmp_path / "copy"
+    shutil.copytree(made / "run", copy)
+    (copy / "server" / "finished").unlink()
+    code, _, err = audit(copy)
+    assert code == 2 and "still going" in err and "resume" in err
+    config = {**PROTO, "run": {"rounds": 1, "local_epochs": 1}}
+    vitrail.run(tiny_config(run={"rounds": 1}), tmp_path / "box")
+    code, _, err = audit(tmp_path / "box")
+    assert code == 2 and "no parts" in err
+    assert not list((tmp_path / "box" / "sites").glob("*/local.safetensors"))
+    for name in ("local", "centralized"):
+        method = {"name": name, "model": "protopnet"}
+        vitrail.run(tiny_config(**{**config, "method": method}), tmp_path / name)
+        code, _, err = audit(tmp_path / name)
+        assert code == 2 and "no site teaches another" in err
+    code, _, err = audit(tmp_path / "nothing")
+    assert code == 2 and len(err.splitlines()) == 1
+
+
+def test_images_that_changed_are_noticed(audit, made, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(made / "run", copy)
+    config = (copy / "config.toml").read_text()
+    at = config.index("seed = ", config.index("[data.aviary]"))
+    (copy / "config.toml").write_text(config[:at] + "seed = 77" + config[config.index("\n", at) :])
+    code, _, err = audit(copy)
+    assert code == 2 and "changed" in err
+
+
+def test_sites_with_one_class_are_listed_and_do_not_stop_the_rest(audit, tmp_path, tiny_config):
+    shards = {"kind": "shards", "shards": 1, "sites": 3, "minimum": 1}
+    config = {**PROTO, "partition": shards, "run": {"rounds": 1, "local_epochs": 1}}
+    vitrail.run(tiny_config(**config), tmp_path / "run")
+    code, out, _ = audit(tmp_path / "run", "--out", "a.html", "--json", "a.json")
+    assert code == 0 and "too few images" in out
+    page = Page(tmp_path / "a.html")
+    assert "Not tested" in page.text
+
+
+@pytest.mark.parametrize("name", ["myth-pm", "fedgrasp"])
+def test_personal_models_and_subspaces_are_audited_too(audit, tmp_path, tiny_config, name):
+    config = {**PROTO, "method": {"name": name}, "run": {"rounds": 1, "local_epochs": 1}}
+    run = vitrail.run(tiny_config(**config), tmp_path / "run")
+    tables(run, images_of(run), run.sites)
+    site = run.sites[0]
+    words = ("--site", site, "--out", "a.html", "--json", "a.json")
+    assert audit(tmp_path / "run", *words)[0] == 0
+    whole = "personal model" if name == "myth-pm" else "global model"
+    assert f"shared model: the {whole}" in Page(tmp_path / "a.html").text
+    (told,) = json.loads((tmp_path / "a.json").read_text())["sites"]
+    assert len(told["classes"]) == 3
