@@ -28,6 +28,7 @@ def made(tmp_path_factory, tiny_config):
     """A prototype run whose data are nobody's secret, and the same run as if they were."""
     folder = tmp_path_factory.mktemp("audited")
     run = vitrail.run(tiny_config(**PROTO), folder / "run")
+    shutil.copytree(folder / "run", folder / "untold")
     tables(run, images_of(run), run.sites)  # what the sites tell each other, once
     shutil.copytree(folder / "run", folder / "secret")
     card = json.loads((folder / "secret" / "server" / "card.json").read_text())
@@ -162,6 +163,23 @@ def test_what_sites_tell_each_other_is_in_their_ledgers_once(audit, made, tmp_pa
         assert line["guarantee"].startswith("empirical") and line["classes"] == 3
         assert set(FIGURES) <= set(line["figures"]) and line["bytes"] > 0
     assert len(lines(three)) == before
+
+
+def test_sites_may_be_audited_one_after_the_other(audit, made, tmp_path):
+    """The first has nobody to be compared with, but has told; the last sees what all would."""
+    copy = tmp_path / "copy"
+    shutil.copytree(made / "untold", copy)
+    one, two, three = vitrail.load(copy).sites
+    code, _, err = audit(copy, "--site", one)
+    assert code == 2 and "no other site" in err and err.startswith("vitrail: ")
+    assert audit(copy, "--site", two)[0] == 0
+    assert audit(copy, "--site", three, "--json", "a.json")[0] == 0
+    assert audit("run", "--site", three, "--json", "b.json")[0] == 0
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+    for site in (one, two, three):
+        raw = (copy / "sites" / site / "ledger.jsonl").read_text().splitlines()
+        kinds = [json.loads(line)["kind"] for line in raw]
+        assert kinds.count("separability") == 1 and "audit" not in kinds
 
 
 def test_a_missing_local_model_is_trained_on_the_spot_and_is_the_same(audit, made, tmp_path):

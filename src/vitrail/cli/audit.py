@@ -48,8 +48,8 @@ def audit(
 ) -> None:
     """Find out which site taught the model something it should not know.
 
-    Each site is audited on its own images with its own model and the shared one. With one --site
-    nothing leaves it; with several, figures do, and each site's ledger says so.
+    Each site is audited on its own images, with its own model and the shared one, against figures
+    that the other sites told. What a site tells is in its ledger; no image leaves it.
     """
     _check(json, out, force)
     opened = Run(run)

@@ -61,9 +61,9 @@ def _summary(audit: Audit) -> str:
     head = f'<p class="headline {verdict}">{shape(verdict)}<span>{escape(words)}</span></p>'
     if finding is None:
         told = (
-            f"{_count(tested(audit), 'class', 'classes')} tested: the parts the models look at, "
-            "the frame and the color of the images. None moves a site's own model as a shortcut "
-            "would. That is no proof that there is none: weak marks and small sites are missed."
+            f"{_count(tested(audit), 'test')}, one for each class of each site: at no place of the "
+            "image, nor in it as a whole, does a class stand out at one site as it does at no "
+            "other. That is no proof that there is no bias: weak marks and small sites are missed."
             if tested(audit)
             else "Every class at every site has too few images, or is the only one there."
         )
@@ -165,10 +165,11 @@ def _table(audit: Audit, site: SiteAudit) -> str:
     rest = len(site.findings) - len(listed)
     rows = "".join(_row(audit, finding) for finding in listed)
     if rest:
-        rows += f'<tr class="other"><td colspan="8">{rest} more, all clear</td></tr>'
+        rows += f'<tr class="other"><td colspan="9">{rest} more, all clear</td></tr>'
     return (
         '<div class="wide"><table class="audit"><thead><tr><th>class</th><th>verdict</th>'
         "<th>score</th><th>p, corrected</th><th>place</th>"
+        "<th>told by the<br>place alone:<br>AUC</th>"
         "<th>put into other images:<br>log-odds of the class</th>"
         "<th>right before<br>and after covering</th><th>reading</th></tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
@@ -189,8 +190,16 @@ def _row(audit: Audit, finding: Finding) -> str:
     return (
         f'<tr><td class="name">{escape(finding.label)}</td><td>{mark(audit.verdict(finding))}</td>'
         f"<td>{number(finding.score, 1)}</td><td>{escape(p_text(audit.p_value(finding)))}</td>"
-        f'<td class="place">{escape(finding.spot)}</td><td>{"".join(moved)}</td>'
+        f'<td class="place">{escape(finding.spot)}</td><td>{_areas(finding)}</td>'
+        f"<td>{''.join(moved)}</td>"
         f"<td>{''.join(left)}</td><td>{_READING[finding.reading]}</td></tr>"
+    )
+
+
+def _areas(finding: Finding) -> str:
+    pairs = (("here", finding.here), ("others", finding.elsewhere))
+    return "".join(
+        f'<span class="pair"><span>{word}</span> {number(value, 2)}</span>' for word, value in pairs
     )
 
 
@@ -213,6 +222,8 @@ def _meaning(audit: Audit) -> str:
         "site has: that is what the two readings are for, and who knows the images decides.</p>"
         '<p class="soft">The score compares sites, not models: a part that tells a class at all '
         "sites stands out nowhere, a mark that only one site has stands out there. "
+        "<b>AUC</b>: the area under the curve with which one place tells the class from another; "
+        "0.5 is chance, 1 never errs. "
         "<b>Put into other images</b>: the mean change of the log-odds of the class when the "
         "place is copied into images of other classes. <b>Covering</b> fills a place from its "
         "surroundings; for color it undoes the shift.</p></section>"

@@ -57,6 +57,12 @@ def facts(audit: Audit, finding: Finding) -> list[tuple[str, str]]:
         (word, f"<b>{escape(finding.site)}</b>.{seen}"),
         ("Class", f"<b>{escape(finding.label)}</b>"),
         ("Place", escape(finding.spot)),
+        (
+            "What stands out",
+            f"by this place alone {escape(finding.label)} is told from other classes with an area "
+            f"under the curve of <b>{number(finding.here, 2)}</b> here and "
+            f"{number(finding.elsewhere, 2)} at the other sites (0.5 is chance).",
+        ),
         ("How sure", escape(sure(audit, finding))),
         (
             f"When it is {finding.undone}",
@@ -68,7 +74,9 @@ def facts(audit: Audit, finding: Finding) -> list[tuple[str, str]]:
             "Put into other images",
             f"share of them taken for {escape(finding.label)}: own model "
             f"{_points(finding.flipped['local'])}, shared model "
-            f"{_points(finding.flipped['shared'])}.",
+            f"{_points(finding.flipped['shared'])}. The own model relies on the place by "
+            f"{number(finding.relies, 1)} standard deviations, beyond random places and beyond the "
+            "shared model.",
         ),
         ("What to do", f"<b>{escape(audit.action(finding))}</b>. People decide, not this page."),
     ]
