@@ -111,3 +111,9 @@ def test_the_same_key_gives_the_same_numbers():
     maps, labels = made(1, [20, 20, 20])
     one, two = (separability(maps, labels, CLASSES, server(3)) for _ in range(2))
     assert torch.equal(one.area.nan_to_num(), two.area.nan_to_num())
+
+
+@pytest.mark.parametrize("area", [[[[2.0] * 27]], [[[0.5] * 3]], "x", [[["a"] * 27]]])
+def test_what_another_site_told_is_checked(area):
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Separability.from_json({"area": area, "counts": [30], "grid": [5, 5]})

@@ -98,8 +98,9 @@ def tables(run: Run, federation: Federation, sites: Sequence[str]) -> dict[str, 
         network, normalize = run.extractor()
         for site, table in tables_of(network, normalize, some, key).items():
             door = Door(site, SiteFolder(run.path, site).ledger(), (), ())
-            door.tell("separability", {"separability": table.to_json()})
             told[site] = table.to_json()
+            each = zip(run.classes, told[site]["area"], told[site]["counts"], strict=True)
+            door.tell("separability", {n: {"area": a, "count": c} for n, a, c in each})
         write_json(file, told)
     if len(told) < 2:
         raise RunError(
@@ -107,7 +108,17 @@ def tables(run: Run, federation: Federation, sites: Sequence[str]) -> dict[str, 
             where=str(run.path),
             hint="Run `vitrail audit` once for all sites, or for another one first.",
         )
-    return {site: Separability.from_json(raw) for site, raw in told.items()}
+    found = {}
+    for site, raw in told.items():
+        try:
+            found[site] = Separability.from_json(raw)
+        except (KeyError, TypeError, ValueError) as err:
+            raise RunError(
+                f"what site {site!r} told cannot be read ({err})",
+                where=str(file),
+                hint="Delete the file and audit all sites again.",
+            ) from err
+    return found
 
 
 def _check(run: Run, sites: Sequence[str]) -> None:

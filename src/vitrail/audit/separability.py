@@ -54,12 +54,12 @@ class Separability:
     def from_json(raw: dict[str, Any]) -> Separability:
         """What another site told."""
         area = [[[float("nan") if v is None else v for v in row] for row in b] for b in raw["area"]]
-        rows, columns = raw["grid"]
-        return Separability(
-            torch.tensor(area, dtype=torch.float64),
-            torch.tensor(raw["counts"], dtype=torch.int64),
-            (int(rows), int(columns)),
-        )
+        rows, columns = (int(n) for n in raw["grid"])
+        found, counts = torch.tensor(area, dtype=torch.float64), torch.tensor(raw["counts"])
+        shape = (len(counts), len(counts), rows * columns + 2)
+        if tuple(found.shape) != shape or bool(((found < 0) | (found > 1)).any()):
+            raise ValueError("these are no areas under curves")
+        return Separability(found, counts.to(torch.int64), (rows, columns))
 
 
 def _number(value: float) -> float | None:
