@@ -61,7 +61,9 @@ def leaves(net):
 
 
 def test_the_table_is_complete():
-    assert set(TABLE) == set(BACKBONES) == set(DEFAULT_FIRST)
+    # another test may have plugged one in: only what ships counts
+    shipped = {n for n in BACKBONES if BACKBONES[n].__module__.startswith("vitrail.")}
+    assert set(TABLE) == shipped == set(DEFAULT_FIRST)
 
 
 @every
