@@ -53,5 +53,7 @@ def test_a_kept_worker_lets_go_of_the_last_run(tmp_path: Path) -> None:
     """Else its folder would stay locked, and a resume of it be refused."""
     with Crew() as crew:
         start(parse(CONFIG, tmp_path), tmp_path / "run", crew=crew)
-        (tmp_path / "run" / "server" / "finished").unlink()
+        finished = tmp_path / "run" / "server" / "finished"
+        finished.unlink()
         vitrail.resume(tmp_path / "run")
+        assert finished.exists() and crew._idle  # resumed while the crew was still there

@@ -2,14 +2,11 @@
 
 import json
 import shutil
-import sys
-from html.parser import HTMLParser
 
 import pytest
 
 import vitrail
 from vitrail.audit.gather import tables
-from vitrail.cli import main
 from vitrail.engine.reference import images_of
 from vitrail.files import read_tensors, write_json
 
@@ -37,58 +34,16 @@ def made(tmp_path_factory, tiny_config):
 
 
 @pytest.fixture
-def audit(made, tmp_path, monkeypatch, capsys):
-    """A function: call the command; code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
+def audit(made, command):
+    """A function: call the command on a run; code, stdout, stderr."""
 
     def call(run, *words):
-        where = made / run if isinstance(run, str) else run
-        monkeypatch.setattr(sys, "argv", ["vitrail", "audit", *map(str, (where, *words))])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        told = capsys.readouterr()
-        return ended.value.code or 0, told.out, told.err
+        return command("audit", made / run if isinstance(run, str) else run, *words)
 
     return call
 
 
-class Page(HTMLParser):
-    """A whole page: well formed, nothing from elsewhere, every picture told in words."""
-
-    VOID = {"meta", "br", "img", "image", "use", "rect", "path"}
-
-    def __init__(self, path):
-        super().__init__()
-        self.open, self.labels, self.text, self.pixels = [], [], "", 0
-        self.feed(path.read_text(encoding="utf-8"))
-        assert not self.open and all(self.labels)
-
-    def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        assert tag not in ("script", "iframe", "link", "object", "img")
-        for name in ("src", "href"):
-            assert found.get(name, "#").startswith(("data:image/png;base64,", "#"))
-        self.pixels += tag == "image"
-        if found.get("role") == "img":
-            self.labels.append(found["aria-label"])
-        elif tag == "svg":
-            assert found.get("aria-hidden") == "true"
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.pixels += tag == "image"
-        for name, value in attributes:
-            assert name not in ("src", "href") or value.startswith(("data:image/png;base64,", "#"))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
-
-
-def test_all_sites_in_the_agreed_form(audit, made, tmp_path):
+def test_all_sites_in_the_agreed_form(read_page, audit, made, tmp_path):
     run = vitrail.load(made / "run")
     code, out, err = audit("run", "--json", "a.json", "--out", "a.html")
     assert code == 0 and "written: a.html" in err
@@ -103,18 +58,18 @@ def test_all_sites_in_the_agreed_form(audit, made, tmp_path):
             if entry["box"] is not None:
                 x0, y0, x1, y1 = entry["box"]
                 assert 0 <= x0 < x1 <= 64 and 0 <= y0 < y1 <= 64
-    page = Page(tmp_path / "a.html")
+    page = read_page(tmp_path / "a.html")
     assert page.pixels > 0  # these birds may be shown to anybody
     assert all(name in page.text for name in (*run.sites, *run.classes))
     assert told["null"].rstrip(".") in page.text
 
 
-def test_pixels_are_shown_only_where_somebody_asked(audit, tmp_path):
+def test_pixels_are_shown_only_where_somebody_asked(read_page, audit, tmp_path):
     assert audit("secret", "--out", "a.html")[0] == 0
-    page = Page(tmp_path / "a.html")
+    page = read_page(tmp_path / "a.html")
     assert page.pixels == 0 and "not shown" in page.text and page.labels
     code, _, err = audit("secret", "--out", "b.html", "--with-images")
-    assert code == 0 and Page(tmp_path / "b.html").pixels > 0 and "may see them" in err
+    assert code == 0 and read_page(tmp_path / "b.html").pixels > 0 and "may see them" in err
 
 
 def test_one_site_reads_the_server_and_itself_and_tells_nobody(audit, made, tmp_path):
@@ -245,18 +200,22 @@ def test_images_that_changed_are_noticed(audit, made, tmp_path):
     assert code == 2 and "changed" in err
 
 
-def test_sites_with_one_class_are_listed_and_do_not_stop_the_rest(audit, tmp_path, tiny_config):
+def test_sites_with_one_class_are_listed_and_do_not_stop_the_rest(
+    read_page, audit, tmp_path, tiny_config
+):
     shards = {"kind": "shards", "shards": 1, "sites": 3, "minimum": 1}
     config = {**PROTO, "partition": shards, "run": {"rounds": 1, "local_epochs": 1}}
     vitrail.run(tiny_config(**config), tmp_path / "run")
     code, out, _ = audit(tmp_path / "run", "--out", "a.html", "--json", "a.json")
     assert code == 0 and "too few images" in out
-    page = Page(tmp_path / "a.html")
+    page = read_page(tmp_path / "a.html")
     assert "Not tested" in page.text
 
 
 @pytest.mark.parametrize("name", ["myth-pm", "fedgrasp"])
-def test_personal_models_and_subspaces_are_audited_too(audit, tmp_path, tiny_config, name):
+def test_personal_models_and_subspaces_are_audited_too(
+    read_page, audit, tmp_path, tiny_config, name
+):
     config = {**PROTO, "method": {"name": name}, "run": {"rounds": 1, "local_epochs": 1}}
     run = vitrail.run(tiny_config(**config), tmp_path / "run")
     tables(run, images_of(run), run.sites)
@@ -264,6 +223,6 @@ def test_personal_models_and_subspaces_are_audited_too(audit, tmp_path, tiny_con
     words = ("--site", site, "--out", "a.html", "--json", "a.json")
     assert audit(tmp_path / "run", *words)[0] == 0
     whole = "personal model" if name == "myth-pm" else "global model"
-    assert f"shared model: the {whole}" in Page(tmp_path / "a.html").text
+    assert f"shared model: the {whole}" in read_page(tmp_path / "a.html").text
     (told,) = json.loads((tmp_path / "a.json").read_text())["sites"]
     assert len(told["classes"]) == 3

@@ -3,17 +3,15 @@
 import json
 import re
 import shutil
-import sys
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import vitrail
-from vitrail.cli import main
+from vitrail.engine.reference import images_of
 from vitrail.files import read_tensors, write_tensors
-from vitrail.report.patches import ELSEWHERE, federation_of
+from vitrail.report.patches import ELSEWHERE
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +26,7 @@ def made(tmp_path_factory, tiny_config):
     )
     run = vitrail.run(proto, folder / "run")
     vitrail.run(tiny_config(run={"rounds": 1}), folder / "box")
-    images = federation_of(run).images
+    images = images_of(run).images
     (folder / "images").mkdir()
     for row in range(3):
         Image.fromarray(images.images[row]).save(folder / "images" / f"{row}.png")
@@ -36,59 +34,13 @@ def made(tmp_path_factory, tiny_config):
 
 
 @pytest.fixture
-def explain(made, tmp_path, monkeypatch, capsys):
-    """A function: call the command; code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
+def explain(made, command):
+    """A function: call the command on a run; code, stdout, stderr."""
 
     def call(run, *words):
-        where = made / run if isinstance(run, str) else run
-        monkeypatch.setattr(sys, "argv", ["vitrail", "explain", *map(str, (where, *words))])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        told = capsys.readouterr()
-        return ended.value.code or 0, told.out, told.err
+        return command("explain", made / run if isinstance(run, str) else run, *words)
 
     return call
-
-
-class Page(HTMLParser):
-    """What a page is made of: its tags, the labels of pictures, its text."""
-
-    VOID = {"meta", "br", "img", "image", "use", "rect", "path"}
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.labels, self.text, self.sources, self.unlabeled = [], [], "", [], 0
-        self.feed(text)
-        assert not self.open
-
-    def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        assert tag not in ("script", "iframe", "link", "object")
-        assert not any(name.startswith("on") for name in found)
-        self.sources += [v for name, v in found.items() if name in ("src", "href")]
-        if found.get("role") == "img":
-            self.labels.append(found["aria-label"])
-        elif tag == "img" or (tag == "svg" and found.get("aria-hidden") != "true"):
-            self.unlabeled += 1
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.sources += [v for name, v in attributes if name in ("src", "href")]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
-
-
-def read(path):
-    page = Page(path.read_text(encoding="utf-8"))
-    assert page.unlabeled == 0 and all(page.labels)
-    assert all(source.startswith(("data:image/png;base64,", "#")) for source in page.sources)
-    return page
 
 
 def test_json_adds_up_and_names_the_class_that_predict_names(explain, made, tmp_path):
@@ -105,19 +57,19 @@ def test_json_adds_up_and_names_the_class_that_predict_names(explain, made, tmp_
     assert predict(vitrail.load(made / "run"), image).labels == [found[0]["class"]]
 
 
-def test_the_page_shows_own_patches_and_never_those_of_others(explain, made, tmp_path):
+def test_the_page_shows_own_patches_and_never_those_of_others(read_page, explain, made, tmp_path):
     run = vitrail.load(made / "run")
     rows = {site: run.own(site, "personal")["push/row"] for site in run.sites}
     site = next(name for name, row in rows.items() if (row < 0).any() and (row >= 0).any())
     code, *_ = explain("run", "--prototypes", "--site", site, "--out", "p.html")
-    page = read(tmp_path / "p.html")
+    page = read_page(tmp_path / "p.html")
     held = int((rows[site] >= 0).sum())
     assert code == 0 and len(page.labels) == held
     assert page.text.count(ELSEWHERE) == len(rows[site]) - held
     assert page.text.count("not grounded here") == len(rows[site]) - held
     image = made / "images" / "1.png"
     explain("run", "--image", image, "--site", site, "--top", 9, "--out", "a.html")
-    page = read(tmp_path / "a.html")
+    page = read_page(tmp_path / "a.html")
     assert sum("training patch" in label for label in page.labels) == held
     assert page.text.count(ELSEWHERE) == len(rows[site]) - held
 
@@ -173,7 +125,7 @@ def test_a_row_of_another_site_is_not_shown_whatever_the_file_says(made, tmp_pat
     site, other = run.sites[:2]
     file = copy / "sites" / site / "personal.safetensors"
     tensors, meta = read_tensors(file)
-    foreign = federation_of(run).sites[other].train[0]
+    foreign = images_of(run).sites[other].train[0]
     tensors["own/push/row"] = tensors["own/push/row"].fill_(int(foreign))
     write_tensors(file, tensors, meta)
     patches = Explainer(run, site).patches
@@ -195,7 +147,7 @@ def test_another_size_and_color_mode(explain, tmp_path, mode, size):
         assert 0 <= x0 < x1 <= size[0] and 0 <= y0 < y1 <= size[1]
 
 
-def test_a_folder_other_classes_and_hostile_names(explain, made, tmp_path):
+def test_a_folder_other_classes_and_hostile_names(read_page, explain, made, tmp_path):
     folder = tmp_path / "images"
     shutil.copytree(made / "images", folder)
     (folder / "<script>alert(1)<").mkdir()
@@ -204,7 +156,7 @@ def test_a_folder_other_classes_and_hostile_names(explain, made, tmp_path):
     run = vitrail.load(made / "run")
     words = ("--image", folder, "--class", run.classes[0], "--class", run.classes[1])
     code, out, err = explain("run", *words, "--out", "a.html")
-    page = read(tmp_path / "a.html")
+    page = read_page(tmp_path / "a.html")
     assert code == 0 and len(out.splitlines()) == 4 and "broken.png" in err
     assert "Could not be read" in page.text and "alert(1)" in page.text
     assert page.text.count("What speaks for") >= 8
@@ -216,10 +168,10 @@ def test_a_folder_other_classes_and_hostile_names(explain, made, tmp_path):
     assert Image.open(tmp_path / "a.png").size[0] > 1000
 
 
-def test_a_black_box_gets_grad_cam_and_says_so(explain, made, tmp_path):
+def test_a_black_box_gets_grad_cam_and_says_so(read_page, explain, made, tmp_path):
     image = made / "images" / "0.png"
     code, _, err = explain("box", "--image", image, "--out", "a.html")
-    assert code == 0 and "Grad-CAM" in err and "Grad-CAM" in read(tmp_path / "a.html").text
+    assert code == 0 and "Grad-CAM" in err and "Grad-CAM" in read_page(tmp_path / "a.html").text
     assert explain("box", "--image", image, "--out", "a.png")[0] == 0
     explain("box", "--image", image, "--out", "a.json")
     (one,) = json.loads((tmp_path / "a.json").read_text())
@@ -230,7 +182,7 @@ def test_a_black_box_gets_grad_cam_and_says_so(explain, made, tmp_path):
     assert code == 2 and "no parts" in err
 
 
-def test_images_that_can_no_longer_be_read_are_said_to_be(explain, made, tmp_path):
+def test_images_that_can_no_longer_be_read_are_said_to_be(read_page, explain, made, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(made / "run", copy)
     config = (copy / "config.toml").read_text()
@@ -239,7 +191,7 @@ def test_images_that_can_no_longer_be_read_are_said_to_be(explain, made, tmp_pat
     (copy / "config.toml").write_text(changed)
     site = vitrail.load(copy).sites[0]
     assert explain(copy, "--prototypes", "--site", site, "--out", "p.html")[0] == 0
-    page = read(tmp_path / "p.html")
+    page = read_page(tmp_path / "p.html")
     assert "no longer those it was trained on" in page.text and not page.labels
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from vitrail.engine.deployed import Deployed
 from vitrail.errors import RunError
 from vitrail.models.network import Network
-from vitrail.models.pieces import PartHead
+from vitrail.models.pieces import PartHead, head_as
 
 CHUNK = 32
 
@@ -112,10 +112,8 @@ def maps(model: Deployed, z: Tensor) -> Tensor:
 
 def parts(model: Deployed | Network) -> PartHead:
     """The head of a model that explains itself by parts, or an error that says it does not."""
-    head = model.head if isinstance(model, Network) else model.network.head
-    if not isinstance(head, PartHead):
-        raise RunError(
-            "the audit compares where models look, and this run's model has no parts",
-            hint="Use a prototype method such as myth-gm or fedgrasp.",
-        )
-    return head
+    lack = RunError(
+        "the audit compares where models look, and this run's model has no parts",
+        hint="Use a prototype method such as myth-gm or fedgrasp.",
+    )
+    return head_as(model if isinstance(model, Network) else model.network, PartHead, lack)

@@ -15,6 +15,7 @@ from vitrail.data.images import ImageSet
 from vitrail.data.partition import SiteRows, partition
 from vitrail.data.source import load_with_problems
 from vitrail.errors import DataError
+from vitrail.methods import METHODS
 from vitrail.registry import load_plugins
 from vitrail.rng import server
 
@@ -93,6 +94,12 @@ def assemble(loaded: Loaded) -> Federation:
         images, regions = injected.images, injected.regions
         sites = {name: _biased(name, sides) for name, sides in injected.rows.items()}
     return Federation(images, sites, parts.server_test, regions, len(problems))
+
+
+def dealt(loaded: Loaded) -> Federation:
+    """The federation as its method plays it: all sites as one where images are pooled."""
+    federation = assemble(loaded)
+    return federation.pooled() if METHODS[loaded.config.method.name].pooled else federation
 
 
 def _biased(name: str, sides: Mapping[Side, npt.NDArray[np.int64]]) -> SiteRows:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from vitrail.crew import Crew
@@ -30,14 +32,19 @@ def hire(
     device = pick_device(plan.config.run.device)
     if workers > 1 and device.type == "cpu":
         return Workers(crew, workers, _setup(plan, federation, folder))
+    return InProcess(host_of(plan, network, federation, folder.path))
+
+
+def host_of(plan: Plan, network: Network, federation: Federation, folder: Path) -> Host:
+    """A host in this process, with all images of a simulated federation before it."""
     inputs = Inputs(
         images=federation.images.images,
         labels=federation.images.labels,
         normalize=Normalize.of(plan.config, plan.channels),
         augment=plan.config.data.augment,
-        device=device,
+        device=pick_device(plan.config.run.device),
     )
-    return InProcess(Host(plan, network, inputs, federation.sites, folder.path))
+    return Host(plan, network, inputs, federation.sites, folder)
 
 
 def _setup(plan: Plan, federation: Federation, folder: RunFolder) -> Setup:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from vitrail.data.normalize import Normalize
-from vitrail.engine.checkpoint import Checkpoints
-from vitrail.engine.features import cached_features
-from vitrail.engine.federation import Federation, assemble
-from vitrail.engine.host import MODEL, OWN, Host
+from vitrail.engine.host import MODEL, OWN
 from vitrail.engine.loaded import Run
-from vitrail.engine.plan import make_plan
-from vitrail.engine.pool import InProcess
-from vitrail.engine.settle import pick_device
+from vitrail.engine.reference import images_of, reopened
 from vitrail.engine.sitefolder import SiteFolder
-from vitrail.errors import RunError
-from vitrail.files import read_tensors
 from vitrail.local.evaluate import evaluate
-from vitrail.local.inputs import Inputs
 from vitrail.local.personalize import Personalize
-from vitrail.local.session import Context, Site
+from vitrail.local.session import Site
 from vitrail.models.flat import Region
 
 Figures = dict[str, float | None]
@@ -45,7 +36,10 @@ def personalize(
     `run.model(site, "global")` is still the model everybody shares. Epochs and rate that are
     left out are the method's own, or those of `Personalize`. Nothing is released.
     """
-    host, ctx = _host(run, site)
+    network = run.model(site, "global").network  # refuses unknown sites, and runs without one
+    host = reopened(run, images_of(run), network)
+    # The draws of the closing turn: the personal model of a run can be made again, to the bit.
+    ctx = host.plan.context(host.plan.config.run.rounds + 1, len(run.sites))
     own = Site(
         name=site,
         rows=host.sites[site],
@@ -60,7 +54,7 @@ def personalize(
         epochs or getattr(ctx.options, "personal_epochs", 0) or Personalize.epochs,
         lr or getattr(ctx.options, "personal_lr", 0.0) or Personalize.lr,
     )
-    network, rows = host.model.network, own.rows.test
+    rows = own.rows.test
     before = evaluate(network, host.inputs, rows, ctx.classes)
     phase(own, ctx)
     after = evaluate(network, host.inputs, rows, ctx.classes)
@@ -71,41 +65,3 @@ def personalize(
         | {OWN + name: tensor for name, tensor in own.state.items()},
     )
     return Personalized(site, before, after, folder.model_file("personal"))
-
-
-def _host(run: Run, site: str) -> tuple[Host, Context]:
-    """A host that holds the global model, and the context of the run's closing turn."""
-    network = run.model(site, "global").network  # refuses unknown sites, and runs without one
-    loaded = run.folder.open()
-    plain = loaded.config.model.model_copy(update={"weights": None})
-    loaded = replace(loaded, config=loaded.config.model_copy(update={"model": plain}))
-    plan, _ = make_plan(loaded, run.classes, run.card["channels"])
-    federation = assemble(loaded)
-    _check_same(run, federation)
-    inputs = Inputs(
-        images=federation.images.images,
-        labels=federation.images.labels,
-        normalize=Normalize.of(plan.config, plan.channels),
-        augment=plan.config.data.augment,
-        device=pick_device(plan.config.run.device),
-    )
-    host = Host(plan, network, inputs, federation.sites, run.path)
-    if plan.config.model.cache_features and network.cut:
-        pool = InProcess(host)
-        try:
-            pool.use_features(cached_features(plan, network, federation, pool))
-        finally:
-            pool.close()
-    # The draws of the closing turn: the personal model of a run can be made again, to the bit.
-    return host, plan.context(plan.config.run.rounds + 1, len(run.sites))
-
-
-def _check_same(run: Run, federation: Federation) -> None:
-    """Refuse images that are not those the run was made with."""
-    _, meta = read_tensors(Checkpoints(run.folder.server).path(run.round))
-    if meta["data"] != federation.digest():
-        raise RunError(
-            "the images of this run changed since it was started",
-            where=str(run.path),
-            hint="Put them back as they were.",
-        )

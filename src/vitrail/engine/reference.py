@@ -1,48 +1,57 @@
-"""What an audit of a finished run needs: its images, and a local reference for each site."""
+"""What a finished run can be asked for later: its images, a host, a local reference for a site."""
 
 from __future__ import annotations
 
-from vitrail.data.normalize import Normalize
 from vitrail.engine.checkpoint import Checkpoints
-from vitrail.engine.federation import Federation, assemble
+from vitrail.engine.features import cached_features
+from vitrail.engine.federation import Federation, dealt
+from vitrail.engine.hire import host_of
 from vitrail.engine.host import Host
 from vitrail.engine.loaded import Run
 from vitrail.engine.plan import make_plan
 from vitrail.engine.pool import InProcess
-from vitrail.engine.settle import pick_device
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.errors import RunError
 from vitrail.files import read_tensors
-from vitrail.local.inputs import Inputs
+from vitrail.models.network import Network
 
 
 def images_of(run: Run) -> Federation:
     """The images of a run and who holds which, if they are still those it was trained on."""
-    federation = assemble(run.loaded)
+    federation = dealt(run.loaded)
     _, meta = read_tensors(Checkpoints(run.folder.server).path(run.round))
     if meta["data"] != federation.digest():
         raise RunError(
-            "the images of this run changed since it was started",
+            "the images of this run changed since it was started: they are no longer those it "
+            "was trained on",
             where=str(run.path),
             hint="Put them back as they were.",
         )
     return federation
 
 
+def reopened(run: Run, federation: Federation, network: Network | None = None) -> Host:
+    """A host that can play turns of a finished run, with cached features where the run had them.
+
+    `network` is the model to begin with; left out: the run's start.
+    """
+    plan, fresh = make_plan(run.loaded, run.classes, run.card["channels"])
+    run.fill_frozen(fresh)
+    host = host_of(plan, network or fresh, federation, run.path)
+    if plan.config.model.cache_features and host.model.network.cut:
+        pool = InProcess(host)
+        try:
+            pool.use_features(cached_features(plan, host.model.network, federation, pool))
+        finally:
+            pool.close()
+    return host
+
+
 def ensure_local(run: Run, federation: Federation, site: str) -> None:
     """Train the site alone on the run's budget and keep the model in its folder, once."""
     if SiteFolder(run.path, site).model_file("local").exists():
         return
-    plan, network = make_plan(run.loaded, run.classes, run.card["channels"])
-    run.fill_frozen(network)
-    inputs = Inputs(
-        images=federation.images.images,
-        labels=federation.images.labels,
-        normalize=Normalize.of(plan.config, plan.channels),
-        augment=plan.config.data.augment,
-        device=pick_device(plan.config.run.device),
-    )
-    pool = InProcess(Host(plan, network, inputs, federation.sites, run.path))
+    pool = InProcess(reopened(run, federation))
     try:
         for _ in pool.alone([site]):
             pass

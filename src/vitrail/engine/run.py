@@ -15,7 +15,7 @@ from vitrail.config import Loaded
 from vitrail.crew import Crew, crew_for
 from vitrail.engine.checkpoint import Checkpoints, Identity
 from vitrail.engine.features import cached_features
-from vitrail.engine.federation import Federation, assemble
+from vitrail.engine.federation import Federation, dealt
 from vitrail.engine.folder import RunFolder
 from vitrail.engine.hire import hire
 from vitrail.engine.journal import COLUMNS, Journal
@@ -30,7 +30,6 @@ from vitrail.engine.transcript import Transcript
 from vitrail.errors import ConfigError, RunError
 from vitrail.files import write_json
 from vitrail.local.metrics import classification
-from vitrail.methods import METHODS
 from vitrail.methods.server import Server
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import Network
@@ -73,7 +72,7 @@ def start(
 def _start(loaded: Loaded, folder: RunFolder, on_round: OnRound | None, crew: Crew) -> None:
     try:
         loaded = replace(loaded, config=settled(loaded))
-        federation = _federation(loaded)
+        federation = dealt(loaded)
         plan, network = make_plan(loaded, federation.images.classes, _channels(federation))
         pick_device(loaded.config.run.device)
         _check_sites(plan, federation)
@@ -99,7 +98,7 @@ def resume(
     hands = crew_for(loaded.config.run, workers) if crew is None else nullcontext(crew)
     with _held(folder), hands as crew:
         folder.sweep_up()
-        federation = _federation(loaded)
+        federation = dealt(loaded)
         plan, network = make_plan(loaded, federation.images.classes, _channels(federation))
         _Engine(folder, plan, network, federation, crew, on_round, workers).run(fresh=False)
     return folder
@@ -123,11 +122,6 @@ def _held(folder: RunFolder) -> Iterator[None]:
         yield
     finally:
         folder.unlock()
-
-
-def _federation(loaded: Loaded) -> Federation:
-    federation = assemble(loaded)
-    return federation.pooled() if METHODS[loaded.config.method.name].pooled else federation
 
 
 def _channels(federation: Federation) -> int:

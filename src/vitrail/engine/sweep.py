@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vitrail.config.load import Loaded, load, parse
+from vitrail.config.load import Loaded, flat, load, parse
 from vitrail.crew import Crew
 from vitrail.engine.folder import RunFolder
 from vitrail.engine.run import OnRound, resume, start
@@ -52,7 +52,7 @@ def cells(loaded: Loaded) -> list[Cell]:
         for key, value in chosen.items():
             _put(tree, key, value)
         for value in values:
-            for key, own in _flat(extra.get(str(value), {})):
+            for key, own in flat(extra.get(str(value), {})).items():
                 _put(tree, key, own)
         made = parse(tree, loaded.base, loaded.source)
         found.append(Cell(_name(axes, chosen), made))
@@ -83,7 +83,7 @@ def run_sweep(
 
 
 def _axes(sweep: Mapping[str, Any], source: str) -> Iterator[tuple[str, list[Any]]]:
-    for key, values in _flat(sweep):
+    for key, values in flat(sweep).items():
         if not isinstance(values, list) or not values:
             raise ConfigError(
                 "must be a list with at least one value", where=f"{source}: sweep.{key}"
@@ -96,14 +96,6 @@ def _axes(sweep: Mapping[str, Any], source: str) -> Iterator[tuple[str, list[Any
                 hint='Use methods, alphas, seeds, bias, or "section.key".',
             )
         yield name, values
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
 
 
 def _tree(base: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from vitrail.data.resize import Mode, frame
 from vitrail.errors import ConfigError, RunError
 from vitrail.explain.boxes import boxes
 from vitrail.models.network import Network
-from vitrail.models.pieces import PartHead, Piece
+from vitrail.models.pieces import Piece, part_head
 
 Box = tuple[int, int, int, int]  # x0, y0, x1, y1, right and lower edge excluded
 
@@ -111,17 +111,6 @@ def evidence(
         rows = _rows(pieces, classes, top, side, size or side, resize)
         found.append(ClassEvidence(classes[label], int(label), logit, rows))
     return found
-
-
-def part_head(network: Network) -> PartHead:
-    """The head of a network that explains itself by parts, or an error that says it has none."""
-    if not isinstance(network.head, PartHead):
-        raise ConfigError(
-            "this model has no parts to explain a prediction by",
-            where="method.model",
-            hint='A model that has: "protopnet". Or look at an attribution map such as grad-cam.',
-        )
-    return network.head
 
 
 def _checked(logit: float, pieces: Sequence[Piece]) -> float:

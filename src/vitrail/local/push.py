@@ -11,6 +11,7 @@ from vitrail.errors import ConfigError
 from vitrail.local.inputs import Inputs, Rows
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.models.network import Network
+from vitrail.models.pieces import head_as
 from vitrail.models.protopnet import ProtoHead
 
 _CHUNK = 128  # images at once; with 256 it was slower
@@ -94,13 +95,12 @@ def _improve(
 
 def head_of(network: Network) -> ProtoHead:
     """The prototypes of a network, or an error that names the key."""
-    if not isinstance(network.head, ProtoHead):
-        raise ConfigError(
-            "a push needs prototypes, and this model has none",
-            where="method.model",
-            hint='Use "protopnet".',
-        )
-    return network.head
+    lack = ConfigError(
+        "a push needs prototypes, and this model has none",
+        where="method.model",
+        hint='Use "protopnet".',
+    )
+    return head_as(network, ProtoHead, lack)
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from vitrail.errors import ConfigError, VitrailError
 from vitrail.models.head import Head
+from vitrail.models.network import Network
 
 
 @dataclass(frozen=True)
@@ -45,3 +50,54 @@ class PartHead(Head):
     def alive(self) -> Tensor:
         """Which units take part, [units] of bool."""
         raise NotImplementedError(f"{type(self).__name__} must define alive")
+
+
+Kind = TypeVar("Kind", bound=Head)
+
+
+def head_as(network: Network, kind: type[Kind], lack: VitrailError) -> Kind:
+    """The head of a network if it is of a kind, else the error that says what is lacking."""
+    if not isinstance(network.head, kind):
+        raise lack
+    return network.head
+
+
+def part_head(network: Network) -> PartHead:
+    """The head of a network that explains itself by parts, or an error that says it has none."""
+    lack = ConfigError(
+        "this model has no parts to explain a prediction by",
+        where="method.model",
+        hint='A model that has: "protopnet". Or look at an attribution map such as grad-cam.',
+    )
+    return head_as(network, PartHead, lack)
+
+
+def owners(classes: int, each: int) -> Tensor:
+    """The class of every unit, `each` units a class, class by class."""
+    return torch.arange(classes).repeat_interleave(each)
+
+
+def starting_weight(owner: Tensor, classes: int) -> Tensor:
+    """The last layer as it starts, [classes, units]: 1 to the own class, -0.5 to the others."""
+    return 1.5 * F.one_hot(owner, classes).T.to(torch.float32) - 0.5
+
+
+def weighed(maps: Tensor, weight: Tensor, owner: Tensor, alive: Tensor, noun: str) -> list[Piece]:
+    """One piece a unit in use: the largest value of its map [units, H, W] times its weight."""
+    scores, places = maps.flatten(1).max(1)
+    found = []
+    for unit in torch.nonzero(alive)[:, 0].tolist():
+        score, factor = float(scores[unit]), float(weight[unit])
+        found.append(
+            Piece(
+                name=f"{noun} {unit}",
+                score=score,
+                weight=factor,
+                contribution=score * factor,
+                unit=unit,
+                owner=int(owner[unit]),
+                map=maps[unit],
+                at=divmod(int(places[unit]), maps.shape[2]),
+            )
+        )
+    return found

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vitrail.config.schema import Model, Prototypes
 from vitrail.models.addon import addon
 from vitrail.models.head import HEADS, Head, Outputs
-from vitrail.models.pieces import PartHead, Piece
+from vitrail.models.pieces import PartHead, Piece, owners, starting_weight, weighed
 
 _EPSILON = 1e-4
 _DEPTH = 128
@@ -50,10 +50,9 @@ class ProtoHead(PartHead):
         self.options = options
         count = options.per_class * classes
         self.vectors = nn.Parameter(torch.rand(count, depth))
-        self.register_buffer("owner", torch.arange(classes).repeat_interleave(options.per_class))
+        self.register_buffer("owner", owners(classes, options.per_class))
         self.register_buffer("mask", torch.ones(count))
-        own = F.one_hot(self.owner, classes).T.to(torch.float32)
-        self.weight = nn.Parameter(1.5 * own - 0.5)
+        self.weight = nn.Parameter(starting_weight(self.owner, classes))
 
     def alive(self) -> Tensor:
         """Which prototypes are in use."""
@@ -91,24 +90,7 @@ class ProtoHead(PartHead):
     def pieces(self, z: Tensor, label: int) -> list[Piece]:
         """One piece a prototype in use: similarity times weight, at its best position."""
         maps = self.maps(z)[0]
-        width = maps.shape[2]
-        scores, places = maps.flatten(1).max(1)
-        found = []
-        for unit in torch.nonzero(self.alive())[:, 0].tolist():
-            score, weight = float(scores[unit]), float(self.weight[label, unit])
-            found.append(
-                Piece(
-                    name=f"prototype {unit}",
-                    score=score,
-                    weight=weight,
-                    contribution=score * weight,
-                    unit=unit,
-                    owner=int(self.owner[unit]),
-                    map=maps[unit],
-                    at=divmod(int(places[unit]), width),
-                )
-            )
-        return found
+        return weighed(maps, self.weight[label], self.owner, self.alive(), "prototype")
 
 
 def duplicates(vectors: Tensor, owner: Tensor, alive: Tensor, tolerance: float = 1e-3) -> float:

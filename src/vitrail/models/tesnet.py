@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vitrail.config.schema import Model
 from vitrail.models.addon import addon
 from vitrail.models.head import HEADS, Head, Outputs
-from vitrail.models.pieces import PartHead, Piece
+from vitrail.models.pieces import PartHead, Piece, owners, starting_weight, weighed
 from vitrail.models.subspace import coordinates, starting_frames
 
 _DEPTH = 64
@@ -38,9 +38,8 @@ class TesHead(PartHead):
         each = self.options.per_class
         where = "model.prototypes.per_class"
         self.frames = nn.Parameter(starting_frames(classes, depth, each, where))
-        self.register_buffer("owner", torch.arange(classes).repeat_interleave(each))
-        own = F.one_hot(self.owner, classes).T.to(torch.float32)
-        self.weight = nn.Parameter(1.5 * own - 0.5)
+        self.register_buffer("owner", owners(classes, each))
+        self.weight = nn.Parameter(starting_weight(self.owner, classes))
 
     def alive(self) -> Tensor:
         """Every vector is in use."""
@@ -86,23 +85,7 @@ class TesHead(PartHead):
     def pieces(self, z: Tensor, label: int) -> list[Piece]:
         """One piece a basis vector: its largest activation times its weight."""
         maps = self.maps(z)[0]
-        scores, places = maps.flatten(1).max(1)
-        found = []
-        for unit in range(len(self.owner)):
-            score, weight = float(scores[unit]), float(self.weight[label, unit])
-            found.append(
-                Piece(
-                    name=f"basis vector {unit}",
-                    score=score,
-                    weight=weight,
-                    contribution=score * weight,
-                    unit=unit,
-                    owner=int(self.owner[unit]),
-                    map=maps[unit],
-                    at=divmod(int(places[unit]), maps.shape[2]),
-                )
-            )
-        return found
+        return weighed(maps, self.weight[label], self.owner, self.alive(), "basis vector")
 
 
 def orthogonality(basis: Tensor) -> Tensor:

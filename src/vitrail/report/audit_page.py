@@ -51,8 +51,7 @@ def audit_page(run: Run, audit: Audit, looks: Sequence[Look] = (), shown: bool =
     body += [_site(audit, site, looks, shown) for site in audit.sites]
     body.append(_meaning(audit))
     title = "Audit" if len(audit.sites) != 1 else f"Audit of {audit.sites[0].site}"
-    made = page(title, lead, body)
-    return made.replace("</style>", f"{AUDIT_STYLE}</style>", 1)
+    return page(title, lead, body, AUDIT_STYLE)
 
 
 def _summary(audit: Audit) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vitrail.config.load import flat
 from vitrail.engine.loaded import Run, Where
 from vitrail.errors import RunError
 from vitrail.files import write_text
@@ -41,7 +42,7 @@ def compare_runs(
         raise RunError("there is nothing to compare", hint="Name at least two run folders.")
     if where == "auto":
         where = "server" if all(run.curve(figure, "server") for run in runs) else "sites"
-    keys = [_flat(run.config.model_dump(mode="json")) for run in runs]
+    keys = [flat(run.config.model_dump(mode="json")) for run in runs]
     varying = sorted(k for k in set().union(*keys) if len({repr(f.get(k)) for f in keys}) > 1)
     varying = [k for k in varying if k not in _IGNORED]
     settings = [
@@ -50,9 +51,9 @@ def compare_runs(
     tables: dict[str, dict[str, dict[Hashable, list[tuple[int, float | None]]]]] = {}
     images = "the server's test images" if where == "server" else "the sites' own test images"
     notes = [f"on {images}"]
-    for run, flat in zip(runs, keys, strict=True):
-        setting = ", ".join(f"{k} = {flat.get(k)}" for k in settings)
-        label = _label(flat, keys, varying)
+    for run, told in zip(runs, keys, strict=True):
+        setting = ", ".join(f"{k} = {told.get(k)}" for k in settings)
+        label = _label(told, keys, varying)
         history: list[tuple[int, float | None]] = list(run.curve(figure, where))
         if not run.finished:
             notes.append(f"{run.path} stopped at round {run.round} of {run.config.run.rounds}")
@@ -117,16 +118,16 @@ def _csv(rows: Sequence[Row]) -> str:
 def _free(key: str, every: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a key varies within some method; else it is that method's own choice."""
     seen: dict[str, set[str]] = {}
-    for flat in every:
-        seen.setdefault(flat["method.name"], set()).add(repr(flat.get(key)))
+    for told in every:
+        seen.setdefault(told["method.name"], set()).add(repr(told.get(key)))
     return any(len(values) > 1 for values in seen.values())
 
 
 def _label(
-    flat: Mapping[str, Any], every: Sequence[Mapping[str, Any]], varying: Sequence[str]
+    told: Mapping[str, Any], every: Sequence[Mapping[str, Any]], varying: Sequence[str]
 ) -> str:
     """The method, and those of its own options that differ between runs of that method."""
-    method = flat["method.name"]
+    method = told["method.name"]
     same = [f for f in every if f["method.name"] == method]
     own = [
         k
@@ -135,14 +136,4 @@ def _label(
         and k != "method.name"
         and len({repr(f.get(k)) for f in same}) > 1
     ]
-    return " ".join([str(method), *(f"{k.rpartition('.')[2]}={flat.get(k)}" for k in own)])
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            found |= _flat(value, f"{prefix}{key}.")
-        else:
-            found[prefix + key] = value
-    return found
+    return " ".join([str(method), *(f"{k.rpartition('.')[2]}={told.get(k)}" for k in own)])

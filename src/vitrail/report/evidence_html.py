@@ -26,8 +26,11 @@ _HEAT = 96  # pixels of a side of an activation map in a page
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
-def page(title: str, lead: str, body: Sequence[str]) -> str:
-    """A whole document; `title` is plain text, `lead` and `body` are markup."""
+def page(title: str, lead: str, body: Sequence[str], style: str = "") -> str:
+    """A whole document; `title` is plain text, `lead` and `body` are markup.
+
+    `style` holds rules of this page alone.
+    """
     name = escape(title)
     return "\n".join(
         [
@@ -35,7 +38,7 @@ def page(title: str, lead: str, body: Sequence[str]) -> str:
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="color-scheme" content="light dark">',
-            f"<title>{name}</title>\n<style>{STYLE}</style>\n</head>\n<body>",
+            f"<title>{name}</title>\n<style>{STYLE}{style}</style>\n</head>\n<body>",
             f'<header><div class="glass" aria-hidden="true"></div><h1>{name}</h1>{lead}</header>',
             f"<main>\n{FILTER}",
             *body,

@@ -9,15 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from vitrail.engine.checkpoint import Checkpoints
 from vitrail.engine.deployed import Deployed
-from vitrail.engine.federation import Federation, assemble
+from vitrail.engine.federation import Federation
 from vitrail.engine.loaded import Run, Which
-from vitrail.errors import RunError, VitrailError
-from vitrail.explain.evidence import Box, box_of, part_head
-from vitrail.files import read_tensors
+from vitrail.engine.reference import images_of
+from vitrail.errors import VitrailError
+from vitrail.explain.evidence import Box, box_of
 from vitrail.local.push import DISTANCE, ROW
-from vitrail.methods import METHODS
+from vitrail.models.pieces import part_head
 
 ELSEWHERE = "seen at other sites only: not shown"
 
@@ -77,23 +76,11 @@ def patches_of(run: Run, site: str | None, which: Which, model: Deployed) -> Pat
     rows = own[ROW].tolist()
     grounded = frozenset(unit for unit, row in enumerate(rows) if row >= 0)
     try:
-        federation = federation_of(run)
+        federation = images_of(run)
     except (VitrailError, OSError) as err:
         return Patches(f"the images of this run cannot be read here ({err})", grounded)
     find = _finder(model, federation, site, rows, own[DISTANCE].tolist())
     return Patches(ELSEWHERE, grounded, find)
-
-
-def federation_of(run: Run) -> Federation:
-    """The images of a run and who holds which, if they are still those it was trained on."""
-    federation = assemble(run._loaded)
-    if METHODS[run.config.method.name].pooled:
-        federation = federation.pooled()
-    checkpoints = Checkpoints(run.folder.server)
-    meta = read_tensors(checkpoints.path(run.round))[1]
-    if meta.get("data") != federation.digest():
-        raise RunError("they are no longer those it was trained on", where=str(run.path))
-    return federation
 
 
 def _same(one: Deployed, other: Deployed) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from vitrail.explain.evidence import part_head
 from vitrail.explain.prototypes import Unit, units
+from vitrail.models.pieces import part_head
 from vitrail.report.evidence_html import drawing, framed, number, page, shaded
 from vitrail.report.evidence_page import photos
 from vitrail.report.explanation import Explainer

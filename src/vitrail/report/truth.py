@@ -20,14 +20,14 @@ from vitrail.data.images import ImageSet
 from vitrail.engine.deployed import Deployed
 from vitrail.engine.federation import Federation
 from vitrail.engine.loaded import Run
+from vitrail.engine.reference import images_of
 from vitrail.errors import DataError, RunError
-from vitrail.explain.evidence import Box, box_of, part_head
+from vitrail.explain.evidence import Box, box_of
 from vitrail.explain.fidelity import chance, pointing
 from vitrail.local.intervals import bootstrap
 from vitrail.local.metrics import Floats
-from vitrail.models.pieces import Piece
+from vitrail.models.pieces import Piece, part_head
 from vitrail.report.bootstrapped import ratio
-from vitrail.report.patches import federation_of
 from vitrail.rng import Key, server
 
 NEAR = 0.1  # of the image's side: how far from an annotated point still counts
@@ -57,7 +57,7 @@ def truth(run: Run, key: Key | None = None, repeats: int = 1000) -> dict[str, An
     of truth: the rate of hits, the rate by chance (the same box slid everywhere), and their ratio
     with a 95 % bootstrap interval over images (exact binomial limits if all hit or all miss).
     """
-    federation = federation_of(run)
+    federation = images_of(run)
     masks = _Truth.of(run, federation.images)
     found: list[Pointed] = []
     images = 0

@@ -1,0 +1,65 @@
+"""What the tests of commands share: calling one, and reading the page it wrote."""
+
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from vitrail.cli import main
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """A function: call `vitrail` with some words; code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["vitrail", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        return ended.value.code or 0, told.out, told.err
+
+    return call
+
+
+class _Page(HTMLParser):
+    VOID = {"meta", "br", "img", "image", "use", "rect", "path"}
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.labels, self.text, self.pixels = [], [], "", 0
+        self.feed(text)
+        assert not self.open and all(self.labels)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        assert tag not in ("script", "iframe", "link", "object", "img")
+        assert not any(name.startswith("on") for name in found)
+        self._sources(tag, attributes)
+        if found.get("role") == "img":
+            self.labels.append(found["aria-label"])
+        elif tag == "svg":
+            assert found.get("aria-hidden") == "true"
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self._sources(tag, attributes)
+
+    def _sources(self, tag, attributes):
+        self.pixels += tag == "image"
+        for name, value in attributes:
+            assert name not in ("src", "href") or value.startswith(("data:image/png;base64,", "#"))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture
+def read_page():
+    """A function: a page that is whole, with nothing from elsewhere and every picture in words."""
+    return lambda path: _Page(path.read_text(encoding="utf-8"))
