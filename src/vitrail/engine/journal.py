@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vitrail.engine.federation import SERVER, Federation
+from vitrail.engine.federation import SERVER
 from vitrail.engine.folder import RunFolder
 from vitrail.engine.plan import FIGURES, PARTS_FIGURES, Plan
 from vitrail.engine.round import RoundReport
@@ -41,17 +41,16 @@ class Journal:
         self._latest: dict[str, float | None] = {"accuracy": None, "loss": None}
         self._has_server_test = False
 
-    def start(self, federation: Federation) -> None:
+    def start(self, roster: Mapping[str, Mapping[str, float]]) -> None:
         """The first lines of the log."""
         config, shared = self.plan.config, shared_by(self.plan)
+        images = sum(facts["examples"] for facts in roster.values())
         self.folder.log(
-            f"{config.method.name} on {config.model.backbone}: {len(federation.sites)} sites, "
-            f"{len(federation.images)} images, {len(self.plan.classes)} classes"
+            f"{config.method.name} on {config.model.backbone}: {len(roster)} sites, "
+            f"{images:.0f} training images, {len(self.plan.classes)} classes"
         )
         for line in (*shared.lines(), f"shared: {shared.text()}"):
             self.folder.log(line)
-        if federation.skipped:
-            self.folder.log(f"{federation.skipped} files were left out (data.broken)")
 
     def round(self, report: RoundReport, seconds: float) -> None:
         """One finished round: a row for every site that took part, one for the server."""
@@ -85,9 +84,7 @@ class Journal:
         )
         self.folder.append(rows)
         self._note(report.updates)
-        for site, reason in {**report.dropped, **report.refused}.items():
-            verb = "refused" if site in report.refused else "without"
-            self.folder.log(f"round {report.round}: {verb} {site}: {reason}")
+        self._absent(report, f"round {report.round}")
         if report.void:
             self.folder.log(f"round {report.round}: void, {len(report.accepted)} accepted updates")
 
@@ -113,6 +110,12 @@ class Journal:
         self._at = report.round
         self.folder.append(row for update in report.updates for row in self._evaluated(update))
         self._note(report.updates)
+        self._absent(report, "closing turn")
+
+    def _absent(self, report: RoundReport, when: str) -> None:
+        for site, reason in {**report.dropped, **report.refused}.items():
+            verb = "refused" if site in report.refused else "without"
+            self.folder.log(f"{when}: {verb} {site}: {reason}")
 
     def done(self) -> None:
         """The last line; `finished` looks for it."""

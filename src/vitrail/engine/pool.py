@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vitrail.engine.host import Host
-from vitrail.engine.tasks import Down, Reply, Task
+from vitrail.engine.tasks import Down, Missing, Reply, Task
 from vitrail.local.evaluate import CHUNK
 from vitrail.local.inputs import Rows
 
@@ -20,8 +20,8 @@ from vitrail.local.inputs import Rows
 class Pool(Protocol):
     """Plays turns. Whatever the number of processes, the answers are the same to the bit."""
 
-    def turns(self, tasks: Sequence[Task], down: Down) -> Iterator[Reply]:
-        """The replies, in the order of the tasks."""
+    def turns(self, tasks: Sequence[Task], down: Down) -> Iterator[Reply | Missing]:
+        """The replies, in the order of the tasks; a site far away may fail to answer."""
         ...
 
     def logits(self, values: Tensor, rows: Rows) -> Tensor:

@@ -9,7 +9,7 @@ from vitrail.aggregate.sums import Aggregator, Sums
 from vitrail.engine.plan import Plan
 from vitrail.engine.pool import Pool
 from vitrail.engine.sample import Draw, draw, in_order
-from vitrail.engine.tasks import Down, Task
+from vitrail.engine.tasks import Down, Missing, Task
 from vitrail.engine.transcript import Transcript
 from vitrail.local.session import Context
 from vitrail.methods.server import Server
@@ -70,6 +70,9 @@ def play(
     tasks = [versions.task(site, round_, count, evaluate=due) for site in chosen.sites]
     kept: set[str] = set()
     for task, reply in zip(tasks, pool.turns(tasks, down), strict=True):
+        if isinstance(reply, Missing):
+            report.dropped[task.site] = reply.reason
+            continue
         update, weight = reply.update, weights[task.site]
         limits = plan.method.limits(server.roster[task.site], ctx)
         reason = total.offer(update, weight, (task.site, round_, ctx.stage), limits)
@@ -130,6 +133,12 @@ def close_run(server: Server, plan: Plan, pool: Pool, versions: Versions) -> Rou
     down = Down(round_, tensors, digest({"round": round_, "stage": "closing"}, tensors))
     order = in_order({site: facts["examples"] for site, facts in server.roster.items()})
     tasks = [versions.task(site, round_, len(order), closing=True) for site in order]
-    updates = [reply.update for reply in pool.turns(tasks, down)]
-    sent = len(order) * sum(t.numel() * t.element_size() for t in tensors.values())
-    return RoundReport(round_, updates, accepted=tuple(order), bytes_down=sent)
+    updates, away = [], {}
+    for task, reply in zip(tasks, pool.turns(tasks, down), strict=True):
+        if isinstance(reply, Missing):
+            away[task.site] = reply.reason
+        else:
+            updates.append(reply.update)
+    there = tuple(site for site in order if site not in away)
+    sent = len(there) * sum(t.numel() * t.element_size() for t in tensors.values())
+    return RoundReport(round_, updates, away, accepted=there, bytes_down=sent)

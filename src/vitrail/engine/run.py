@@ -14,12 +14,11 @@ import torch
 from vitrail.config import Loaded
 from vitrail.crew import Crew, crew_for
 from vitrail.engine.checkpoint import Checkpoints, Identity
-from vitrail.engine.features import cached_features
 from vitrail.engine.federation import Federation, dealt
 from vitrail.engine.folder import RunFolder
-from vitrail.engine.hire import hire
 from vitrail.engine.journal import COLUMNS, Journal
 from vitrail.engine.loaded import write_card
+from vitrail.engine.members import Members, Simulated
 from vitrail.engine.plan import Plan, make_plan
 from vitrail.engine.pool import Pool
 from vitrail.engine.round import Versions, close_run, play
@@ -33,7 +32,6 @@ from vitrail.local.metrics import classification
 from vitrail.methods.server import Server
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import Network
-from vitrail.release.door import Door
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ def _start(loaded: Loaded, folder: RunFolder, on_round: OnRound | None, crew: Cr
         raise err.in_file(loaded.source) from None
     folder.create(loaded.config)
     with _held(folder):
-        _Engine(folder, plan, network, federation, crew, on_round).run(fresh=True)
+        Engine(folder, plan, network, Simulated(federation, crew), on_round).run(fresh=True)
 
 
 def resume(
@@ -100,7 +98,8 @@ def resume(
         folder.sweep_up()
         federation = dealt(loaded)
         plan, network = make_plan(loaded, federation.images.classes, _channels(federation))
-        _Engine(folder, plan, network, federation, crew, on_round, workers).run(fresh=False)
+        members = Simulated(federation, crew, workers)
+        Engine(folder, plan, network, members, on_round).run(fresh=False)
     return folder
 
 
@@ -129,14 +128,14 @@ def _channels(federation: Federation) -> int:
 
 
 @dataclass
-class _Engine:
+class Engine:
+    """A run and its members, from the first round or the newest checkpoint to the end."""
+
     folder: RunFolder
     plan: Plan
     network: Network
-    federation: Federation
-    crew: Crew
+    members: Members
     on_round: OnRound | None
-    workers: int | None = None
     versions: Versions = field(default_factory=Versions)
 
     def run(self, fresh: bool) -> None:
@@ -146,18 +145,13 @@ class _Engine:
         self.server = self._server()
         self.identity = Identity(
             config=fingerprint(self.plan.config),
-            data=self.federation.digest(),
+            data=self.members.digest(),
             weights=self.plan.card.get("digest", ""),
         )
         begun = self._begin(fresh)
-        count = self.workers or self.plan.config.run.workers
-        pool = hire(self.plan, self.network, self.federation, self.folder, count, self.crew)
+        pool = self.members.pool(self.plan, self.network, self.folder)
         try:
-            if self.plan.config.model.cache_features and self.network.cut:
-                path = cached_features(
-                    self.plan, self.network, self.federation, pool, self._computing
-                )
-                pool.use_features(path)
+            self.members.prepare(self.plan, self.network, pool, self._computing)
             self._rounds(pool, begun)
         finally:
             pool.close()
@@ -171,19 +165,18 @@ class _Engine:
     def _begin(self, fresh: bool) -> int:
         """The round to go on after: 0 for a new run, else that of the newest checkpoint."""
         if fresh or self.checkpoints.newest() is None:
-            for site, rows in self.federation.sites.items():
-                labels = self.federation.images.labels[rows.train]
-                facts = self.plan.method.facts(labels, len(self.plan.classes))
-                door = Door(site, SiteFolder(self.folder.path, site).ledger(), (), ())
-                self.server.roster[site] = door.enroll(facts)
-            images = self.federation.images
-            size = int(images.images.shape[1])
-            write_card(self.folder, self.plan, tuple(self.federation.sites), size, images.public)
-            write_json(self.folder.path / "partition.json", self.federation.counts())
+            self.server.roster = self.members.enroll(self.plan, self.folder)
+            size, public = self.members.image_size, self.members.public
+            write_card(self.folder, self.plan, tuple(self.server.roster), size, public)
+            counts = self.members.counts()
+            if counts is not None:
+                write_json(self.folder.path / "partition.json", counts)
             self.checkpoints.save_frozen(self.network, self.plan)
             self.checkpoints.save(self.server, self.versions, 0, self.identity)
             self.folder.cut_back(-1)
-            self.journal.start(self.federation)
+            self.journal.start(self.server.roster)
+            for line in self.members.remarks():
+                self.folder.log(line)
             return 0
         begun = self.checkpoints.load(self.server, self.versions, self.identity)
         self.folder.cut_back(begun)
@@ -249,12 +242,10 @@ class _Engine:
 
     def _evaluate(self, pool: Pool, number: int) -> None:
         """The global model on the server's own test images, where there are both."""
-        rows = self.federation.server_test
+        rows, labels = self.members.held_out()
         if len(rows) and not self.plan.stage_at(max(1, number)).home:
             logits = pool.logits(self.server.values, rows)
-            found = classification(
-                logits, self.federation.images.labels[rows], len(self.plan.classes)
-            )
+            found = classification(logits, labels, len(self.plan.classes))
             self.journal.server(number, found)
 
     def _tell(self, report: Any, seconds: float) -> None:

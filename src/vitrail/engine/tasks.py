@@ -67,3 +67,10 @@ class Reply:
         names = ("site", "round", "stage", "counts", "metrics")
         update = Update(tensors=tensors, **{name: header[name] for name in names})
         return Reply(update, bool(header["kept"]))
+
+
+@dataclass(frozen=True)
+class Missing:
+    """No reply: the site was away, too late, or said why it could not answer."""
+
+    reason: str

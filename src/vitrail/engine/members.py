@@ -1,0 +1,126 @@
+"""Who takes part in a run: sites simulated here, or at the other end of a wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vitrail.crew import Crew
+from vitrail.engine.features import cached_features
+from vitrail.engine.federation import Federation
+from vitrail.engine.folder import RunFolder
+from vitrail.engine.hire import hire
+from vitrail.engine.plan import Plan
+from vitrail.engine.pool import Pool
+from vitrail.engine.sitefolder import SiteFolder
+from vitrail.models.network import Network
+from vitrail.release.door import Door
+
+Ints = npt.NDArray[np.int64]
+Facts = dict[str, dict[str, float]]
+
+
+class Members(Protocol):
+    """The sites of a run as the engine sees them: what they tell, and who plays their turns."""
+
+    @property
+    def image_size(self) -> int:
+        """Pixels of a side of everybody's images."""
+        ...
+
+    @property
+    def public(self) -> bool:
+        """Whether the images may be shown to anybody."""
+        ...
+
+    def enroll(self, plan: Plan, folder: RunFolder) -> Facts:
+        """What each site tells once, before the first round, through its own door."""
+        ...
+
+    def counts(self) -> dict[str, object] | None:
+        """Images by site and class, where the server may know them."""
+        ...
+
+    def digest(self) -> str:
+        """What must be the same when the run is resumed."""
+        ...
+
+    def remarks(self) -> tuple[str, ...]:
+        """Lines for the log of a new run."""
+        ...
+
+    def held_out(self) -> tuple[Ints, Ints]:
+        """Rows and labels of the server's own test images; none is usual."""
+        ...
+
+    def pool(self, plan: Plan, network: Network, folder: RunFolder) -> Pool:
+        """Who plays the turns."""
+        ...
+
+    def prepare(
+        self, plan: Plan, network: Network, pool: Pool, progress: Callable[[int, int], None]
+    ) -> None:
+        """Work to be done once before the first turn."""
+        ...
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """All sites in this process or in its workers; `workers` overrules the configuration."""
+
+    federation: Federation
+    crew: Crew
+    workers: int | None = None
+
+    @property
+    def image_size(self) -> int:
+        """Pixels of a side."""
+        return int(self.federation.images.images.shape[1])
+
+    @property
+    def public(self) -> bool:
+        """Whether the images may be shown to anybody: the embedded ones."""
+        return self.federation.images.public
+
+    def enroll(self, plan: Plan, folder: RunFolder) -> Facts:
+        """Each site's facts, through its own door."""
+        found = {}
+        for site, rows in self.federation.sites.items():
+            facts = plan.method.facts(self.federation.images.labels[rows.train], len(plan.classes))
+            door = Door(site, SiteFolder(folder.path, site).ledger(), (), ())
+            found[site] = door.enroll(facts)
+        return found
+
+    def counts(self) -> dict[str, object]:
+        """What the partition picture shows."""
+        return self.federation.counts()
+
+    def digest(self) -> str:
+        """The images and who holds which."""
+        return self.federation.digest()
+
+    def remarks(self) -> tuple[str, ...]:
+        """What was left out."""
+        skipped = self.federation.skipped
+        return (f"{skipped} files were left out (data.broken)",) if skipped else ()
+
+    def held_out(self) -> tuple[Ints, Ints]:
+        """The rows of no site."""
+        rows = self.federation.server_test
+        return rows, self.federation.images.labels[rows]
+
+    def pool(self, plan: Plan, network: Network, folder: RunFolder) -> Pool:
+        """This process, or as many workers as asked for."""
+        count = self.workers or plan.config.run.workers
+        return hire(plan, network, self.federation, folder, count, self.crew)
+
+    def prepare(
+        self, plan: Plan, network: Network, pool: Pool, progress: Callable[[int, int], None]
+    ) -> None:
+        """The features of frozen stages, computed once."""
+        if plan.config.model.cache_features and network.cut:
+            pool.use_features(cached_features(plan, network, self.federation, pool, progress))
