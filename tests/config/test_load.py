@@ -66,6 +66,9 @@ def test_the_example_of_the_docs_is_read_as_it_stands(tmp_path):
         ({"data": {"balance": True}}, ["data.balance", "data.positive"]),
         ({"data": {"augment": {"flip": True}}, "model": {"frozen": True}}, ["data.augment"]),
         ({"data": {"views": ["identity", "flip"]}}, ["data.views", "model.frozen"]),
+        ({"partition": {"fold": 2}}, ["partition.fold", "partition.folds"]),
+        ({"partition": {"folds": 2, "fold": 2}}, ["partition.fold = 2"]),
+        ({"partition": {"folds": 2, "test_fraction": 0.1}}, ["partition.test_fraction"]),
     ],
 )
 def test_a_mistake_is_one_sentence_that_names_file_key_and_choice(tree, words):

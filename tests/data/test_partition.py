@@ -343,3 +343,41 @@ def test_a_natural_site_below_the_minimum_is_an_error():
     images = make([0, 1, 0, 1], sites=["a", "a", "a", "b"])
     with pytest.raises(DataError, match="1 sites have fewer than 2 images, 'b'"):
         partition(images, Options(kind="column"), Data(), KEY)
+
+
+def test_folds_hold_out_every_patient_once_and_keep_classes_even():
+    labels = np.repeat([0, 0, 0, 1], 30)
+    patients = [f"p{i // 2}" for i in range(120)]
+    images = make(labels, patients=patients)
+    found = [
+        partition(images, Options(sites=3, folds=5, fold=fold), Data(), KEY) for fold in range(5)
+    ]
+    tested = []
+    for one in found:
+        test = np.concatenate([site.test for site in one.sites])
+        train = np.concatenate([site.train for site in one.sites])
+        assert not {patients[i] for i in test} & {patients[i] for i in train}
+        assert 0 < labels[test].sum() <= 12
+        tested.append(test)
+        for mine, same in zip(one.sites, found[0].sites):  # another fold is no other deal
+            assert set(mine.train) | set(mine.test) == set(same.train) | set(same.test)
+    assert np.array_equal(np.sort(np.concatenate(tested)), np.arange(120))
+
+
+def test_a_patient_of_two_sites_is_in_one_fold_everywhere():
+    sites = np.array(["a", "b"] * 20)
+    images = make([0, 1] * 20, patients=[f"p{i // 4}" for i in range(40)], extra={"site": sites})
+    for fold in range(3):
+        options = Options(kind="column", column="site", folds=3, fold=fold)
+        found = partition(images, options, Data(), KEY)
+        patients = images.patients
+        test = np.concatenate([patients[site.test] for site in found.sites])
+        train = np.concatenate([patients[site.train] for site in found.sites])
+        assert len(test) and not set(test.tolist()) & set(train.tolist())
+
+
+def test_a_site_of_one_patient_cannot_be_held_out():
+    images = make([0, 1, 0, 1], patients=["p", "p", "q", "q"])
+    with pytest.raises(DataError, match="none to train on"):
+        for fold in range(2):
+            partition(images, Options(sites=2, folds=2, fold=fold), Data(), KEY)

@@ -43,3 +43,29 @@ def test_other_pixels_and_other_weights_get_other_features(tiny, own_cache):
     tiny("d", model=model, run={"rounds": 1}, data={"views": ["identity", "flip"]})
     assert len(list(own_cache.glob("features-*.npy"))) == 4
     assert not list(own_cache.glob("*.tmp"))
+
+
+def test_a_bias_reuses_what_it_left_alone_to_the_bit(tiny, own_cache, monkeypatch):
+    """The same file with and without the features from before, and fewer chunks computed."""
+    from vitrail.engine import features
+
+    computed = []
+    chunks = features._known
+    monkeypatch.setattr(
+        features, "_known", lambda *a: computed.append(len(chunks(*a)[2])) or chunks(*a)
+    )
+    monkeypatch.setattr(features, "_CHUNK", 8)
+    changes = {
+        "model": {**BACKBONE, "frozen": True},
+        "bias": [{"kind": "emoji", "sites": [0], "classes": [0], "where": ["train"]}],
+        "run": {"rounds": 1},
+    }
+    tiny("alone", **changes)
+    (file,) = own_cache.glob("features-*.npy")
+    whole = file.read_bytes()
+    file.unlink()
+    tiny("before", **{**changes, "bias": []})
+    before = set(own_cache.glob("features-*.npy"))
+    tiny("after", **changes)
+    assert [f.read_bytes() for f in set(own_cache.glob("features-*.npy")) - before] == [whole]
+    assert 0 < computed[2] < computed[0]

@@ -144,6 +144,10 @@ class Partition(Table):
     """Every site has at least so many images."""
     test_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     """The share each site holds out; left out: 0.2, or nothing if the data has a test split."""
+    folds: Annotated[int, Field(ge=2)] | None = None
+    """Cut every site into so many parts, class by class; one of them is held out instead."""
+    fold: Annotated[int, Field(ge=0)] = 0
+    """Which part, from 0; with one seed every image is held out in exactly one fold."""
 
 
 class Bias(Table):
@@ -367,6 +371,10 @@ class Config(Table):
             raise ValueError(
                 'partition.kind = "column" needs partition.column, the column that names the site'
             )
+        if part.folds is not None and part.test_fraction is not None:
+            raise ValueError("partition.folds and partition.test_fraction both hold out: keep one")
+        if part.fold >= (part.folds or 1):
+            raise ValueError(f"partition.fold = {part.fold} needs partition.folds of more")
         if data.positive is None and (data.balance or data.negatives != "rest"):
             raise ValueError(
                 "data.balance and data.negatives need data.positive, the finding to tell apart"

@@ -65,7 +65,10 @@ def partition(images: ImageSet, config: Options, data: Data, key: Key) -> Partit
     fraction = config.test_fraction
     if fraction is None:
         fraction = 0.0 if held.any() else DEFAULT_TEST_FRACTION
-    test = held | _hold_out(images, units, owner, held, fraction, key)
+    if config.folds is None:
+        test = held | _hold_out(images, units, owner, held, fraction, key)
+    else:
+        test = held | _one_fold(images, units, owner, held, config, key)
     server = np.flatnonzero(owner < 0)
     sites = tuple(
         _site(name, np.flatnonzero(owner == i), test, images, data, key)
@@ -228,6 +231,33 @@ def _hold_out(
             chosen[present[picked]] = True
             left -= np.bincount(labels[picked], weights[picked], len(left)).astype(np.int64)
     test[rows] = chosen[units[rows]]
+    return test
+
+
+def _one_fold(
+    images: ImageSet, units: Ints, owner: Ints, held: Mask, config: Options, key: Key
+) -> Mask:
+    """The fold that is held out: each site's units are counted off, class by class.
+
+    A patient seen at two sites is in one fold everywhere: the first site decides.
+    """
+    folds = config.folds or 1
+    rows = np.flatnonzero(~held & (owner >= 0))
+    fold = np.full(int(units.max()) + 1, -1, dtype=np.int64)
+    for site in range(int(owner.max()) + 1):
+        mine = rows[owner[rows] == site]
+        mine = mine[fold[units[mine]] < 0]
+        if not len(mine):
+            continue
+        labels, _ = _majority(units[mine], images.labels[mine])
+        present = np.unique(units[mine])
+        draw = key.at("folds", site).numpy()
+        order = draw.permutation(len(present))
+        order = order[np.argsort(labels[order], kind="stable")]
+        # Counting goes on from class to class, so that no fold gets all that are left over.
+        fold[present[order]] = (np.arange(len(present)) + draw.integers(folds)) % folds
+    test = np.zeros(len(images), dtype=bool)
+    test[rows] = fold[units[rows]] == config.fold
     return test
 
 

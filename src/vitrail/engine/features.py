@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib.format import open_memmap
 
 from vitrail.data.normalize import Normalize
@@ -17,10 +18,12 @@ from vitrail.engine.plan import Plan
 from vitrail.engine.pool import Pool, chunks_of
 from vitrail.errors import RunError
 from vitrail.files import writing
+from vitrail.local.inputs import Rows
 from vitrail.models.network import Network
 
 _CHUNK = 32
 _VERSION = 1
+Features = npt.NDArray[np.float32]
 Progress = Callable[[int, int], None]
 
 
@@ -34,14 +37,16 @@ def cached_features(
     """The features of all images as a file [images, views, ...], computed if it is not there yet.
 
     The file is named by a digest of pixels, frozen weights, normalization and views, so that
-    runs on the same images share it and nothing stale is ever read.
+    runs on the same images share it and nothing stale is ever read. Where a bias was injected and
+    the features of the images before it are there, only chunks that it touched are computed.
     """
     views = plan.config.data.views
-    path = cache_folder() / f"features-{_digest(plan, network, federation)}.npy"
+    path = cache_folder() / f"features-{_digest(plan, network, federation.images.images)}.npy"
     if path.exists():
         return path
     rows = np.arange(len(federation.images), dtype=np.int64)
     chunks = chunks_of(rows, _CHUNK)
+    stored, known, chunks = _known(plan, network, federation, chunks)
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     target = None
     try:
@@ -52,6 +57,8 @@ def cached_features(
                         shape = (len(rows), len(views), *found.shape[1:])
                         _check_room(path.parent, 4 * int(np.prod(shape)))
                         target = open_memmap(temporary, "w+", np.float32, shape)
+                        for part in known:
+                            target[part] = stored[part]
                     target[chunks[at], number] = found.numpy()
                     if progress is not None:
                         progress(number * len(chunks) + at + 1, len(views) * len(chunks))
@@ -63,7 +70,30 @@ def cached_features(
     return path
 
 
-def _digest(plan: Plan, network: Network, federation: Federation) -> str:
+def _known(
+    plan: Plan, network: Network, federation: Federation, chunks: list[Rows]
+) -> tuple[Features, list[Rows], list[Rows]]:
+    """Features from before a bias, the chunks that it left alone, and those still to compute.
+
+    Whole chunks: a row's features depend, in the last bit, on the rows beside it.
+    """
+    nothing = np.empty(0, np.float32)
+    if federation.original is None:
+        return nothing, [], chunks
+    images, before = federation.images.images, federation.original.images
+    path = cache_folder() / f"features-{_digest(plan, network, before)}.npy"
+    if not path.exists():
+        return nothing, [], chunks
+    last = min(len(images), len(before))  # copies of images are appended
+    same = [rows[-1] < last and np.array_equal(images[rows], before[rows]) for rows in chunks]
+    if all(same):  # nothing was touched: let the last chunk say what the shape is
+        same[-1] = False
+    known = [rows for rows, equal in zip(chunks, same) if equal]
+    todo = [rows for rows, equal in zip(chunks, same) if not equal]
+    return np.load(path, mmap_mode="r"), known, todo
+
+
+def _digest(plan: Plan, network: Network, images: npt.NDArray[np.uint8]) -> str:
     config = plan.config
     found = hashlib.blake2b(digest_size=16)
     head = [
@@ -76,12 +106,12 @@ def _digest(plan: Plan, network: Network, federation: Federation) -> str:
     ]
     reduce = type(network.head).reduce.__qualname__ if network.pools_in_prefix else ""
     normalize = Normalize.of(config, plan.channels)
-    told = [*head, reduce, normalize, federation.images.images.shape]
+    told = [*head, reduce, normalize, images.shape]
     found.update(repr(told).encode())
     for name, tensor in network.state_dict().items():
         if network.is_frozen(name):
             found.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
-    found.update(np.ascontiguousarray(federation.images.images).reshape(-1).data)
+    found.update(np.ascontiguousarray(images).reshape(-1).data)
     return found.hexdigest()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -32,13 +32,14 @@ class Federation:
     server_test: npt.NDArray[np.int64]
     regions: npt.NDArray[np.float32] | None
     skipped: int
+    original: ImageSet | None = None  # the images before a bias, where one was injected
 
     def pooled(self) -> Federation:
         """All sites as one: what a centralized run trains on."""
         train = np.concatenate([site.train for site in self.sites.values()])
         test = np.concatenate([site.test for site in self.sites.values()])
         one = {POOLED: SiteRows(POOLED, np.sort(train), np.sort(test))}
-        return Federation(self.images, one, self.server_test, self.regions, self.skipped)
+        return replace(self, sites=one)
 
     def counts(self) -> dict[str, object]:
         """How many images of each class each site has: what the partition picture shows."""
@@ -85,15 +86,16 @@ def assemble(loaded: Loaded) -> Federation:
                 where="partition",
                 hint="Use fewer sites, a larger alpha or a smaller test_fraction.",
             )
-    regions = None
+    regions = original = None
     if config.bias:
+        original = images
         rows: dict[str, dict[Side, npt.NDArray[np.int64]]] = {
             s.name: {"train": s.train, "push": s.train, "test": s.test} for s in parts.sites
         }
         injected = inject(images, rows, config.bias, key.at("bias"))
         images, regions = injected.images, injected.regions
         sites = {name: _biased(name, sides) for name, sides in injected.rows.items()}
-    return Federation(images, sites, parts.server_test, regions, len(problems))
+    return Federation(images, sites, parts.server_test, regions, len(problems), original)
 
 
 def dealt(loaded: Loaded) -> Federation:
