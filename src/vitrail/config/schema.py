@@ -303,9 +303,14 @@ class Aggregate(Table):
 class Release(BaseModel):
     """`[release]`: the defenses at the door, in order; options in `[release.<name>]`."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="allow", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
     defenses: tuple[str, ...] = ()
     """What an update passes before it leaves a site."""
+    energy: Positive | None = None
+    """The length of the noise over that of the update's change, for defenses that add noise;
+    left out: each defense's own scale."""
 
     @property
     def options(self) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from vitrail.models.flat import Layout, Region
 from vitrail.models.network import Network, make_network
 from vitrail.models.parts import inventory
 from vitrail.registry import load_plugins
-from vitrail.release.defense import DEFENSES, Defense
+from vitrail.release.defense import Defense, defenses_of
 from vitrail.release.message import Field, Schema, model_fields
+from vitrail.release.setting import Setting, StageSetting, convs_of, norms_of
 from vitrail.rng import Key, server
 
 FIGURES = ("loss", "accuracy", "balanced_accuracy", "auroc", "sensitivity", "specificity")
@@ -74,6 +75,7 @@ class Plan:
     classes: tuple[str, ...]
     channels: int
     card: Mapping[str, str]
+    setting: Setting
 
     @property
     def key(self) -> Key:
@@ -110,14 +112,19 @@ class Plan:
 
     def defenses(self) -> tuple[Defense, ...]:
         """The defenses of the door, in order."""
-        release = self.config.release
-        return tuple(
-            DEFENSES[name](name, release.options.get(name, {})) for name in release.defenses
-        )
+        return defenses_of(self.setting)
 
 
-def make_plan(loaded: Loaded, classes: tuple[str, ...], channels: int) -> tuple[Plan, Network]:
-    """Resolve names, build the network, answer for every tensor, number the rounds."""
+def make_plan(
+    loaded: Loaded,
+    classes: tuple[str, ...],
+    channels: int,
+    examples: Mapping[str, int] | None = None,
+) -> tuple[Plan, Network]:
+    """Resolve names, build the network, answer for every tensor, number the rounds.
+
+    `examples` are the training images by site where they are known already.
+    """
     config = loaded.config
     load_plugins(config.run.plugins, loaded.base)
     method = METHODS[config.method.name](config.method.options, loaded.source)
@@ -129,15 +136,6 @@ def make_plan(loaded: Loaded, classes: tuple[str, ...], channels: int) -> tuple[
             where="aggregate",
             hint='Leave rule = "mean" and weights = "method", or choose another method.',
         )
-    for name in config.release.defenses:
-        DEFENSES[name](name, config.release.options.get(name, {}), loaded.source)
-    for name in config.release.options:
-        if name not in config.release.defenses:
-            raise ConfigError(
-                "these are options of a defense that is not in release.defenses",
-                where=f"{loaded.source}: release.{name}",
-                hint=f'Add "{name}" to release.defenses, or take the section out.',
-            )
     network, card = make_network(
         config.model,
         method.head(),
@@ -147,17 +145,32 @@ def make_plan(loaded: Loaded, classes: tuple[str, ...], channels: int) -> tuple[
         loaded.base,
     )
     layout = Layout.of(inventory(network))
-    plan = Plan(
+    stages = _stages(config, method, network, len(classes))
+    setting = Setting(
         config,
-        method,
-        optimizer,
         layout,
-        _stages(config, method, network, len(classes)),
+        tuple(_stage_setting(stage) for stage in stages),
         classes,
         channels,
-        card,
+        weighting=method.weighting,
+        pooled=method.pooled,
+        reference=method.reference,
+        exact=method.exact,
+        convs=convs_of(network),
+        norms=norms_of(network),
+        examples=dict(examples or {}),
     )
-    return plan, network
+    defenses_of(setting, loaded.source)
+    return Plan(
+        config, method, optimizer, layout, stages, classes, channels, card, setting
+    ), network
+
+
+def _stage_setting(plan: StagePlan) -> StageSetting:
+    """What a defense may know of a stage."""
+    stage = plan.stage
+    phases = [tuple(p.name for p in ps) for ps in (stage.arrive, stage.train, stage.last)]
+    return StageSetting(stage.name, plan.first, plan.last, plan.schema, plan.answers, *phases)
 
 
 def _stages(

@@ -71,7 +71,7 @@ def _start(loaded: Loaded, folder: RunFolder, on_round: OnRound | None, crew: Cr
     try:
         loaded = replace(loaded, config=settled(loaded))
         federation = dealt(loaded)
-        plan, network = make_plan(loaded, federation.images.classes, _channels(federation))
+        plan, network = _plan(loaded, federation)
         pick_device(loaded.config.run.device)
         _check_sites(plan, federation)
     except ConfigError as err:
@@ -97,10 +97,15 @@ def resume(
     with _held(folder), hands as crew:
         folder.sweep_up()
         federation = dealt(loaded)
-        plan, network = make_plan(loaded, federation.images.classes, _channels(federation))
+        plan, network = _plan(loaded, federation)
         members = Simulated(federation, crew, workers)
         Engine(folder, plan, network, members, on_round).run(fresh=False)
     return folder
+
+
+def _plan(loaded: Loaded, federation: Federation) -> tuple[Plan, Network]:
+    examples = {name: len(rows.train) for name, rows in federation.sites.items()}
+    return make_plan(loaded, federation.images.classes, _channels(federation), examples)
 
 
 def _check_sites(plan: Plan, federation: Federation) -> None:

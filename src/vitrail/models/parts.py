@@ -15,7 +15,7 @@ Kind = Literal["weight", "norm", "statistic", "counter", "constant"]
 PARTS: tuple[Part, ...] = ("backbone", "neck", "prototypes", "head")
 KINDS: tuple[Kind, ...] = ("weight", "norm", "statistic", "counter", "constant")
 
-_NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
+NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class TensorSpec:
 
 def inventory(network: Network) -> tuple[TensorSpec, ...]:
     """Every tensor of the network, parameters and buffers, with its part, kind and geometry."""
-    norms = {name for name, module in network.named_modules() if isinstance(module, _NORMS)}
+    norms = {name for name, module in network.named_modules() if isinstance(module, NORMS)}
     parameters = dict(network.named_parameters())
     specs = []
     for name, tensor in network.state_dict().items():

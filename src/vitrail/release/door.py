@@ -59,14 +59,14 @@ class Door:
             counts={name: counts[name] for name in schema.counts},
             metrics={name: metrics[name] for name in schema.metrics if name in metrics},
         )
-        figures: dict[str, float] = {}
+        passed: list[dict[str, object]] = []
         for defense in self.defenses:
-            update, more = defense.apply(update, site, ctx)
-            figures |= more
+            update, figures = defense.apply(update, site, ctx)
+            passed.append(_passed(defense, figures))
         if self.defenses:
             update = replace(update, tensors=on_manifold(update.tensors, site, schema))
         if not answered:
-            self._record(update, schema, figures, message)
+            self._record(update, schema, passed, message)
         return update
 
     def enroll(self, facts: Mapping[str, float]) -> dict[str, float]:
@@ -109,7 +109,7 @@ class Door:
         return {field.name: sources[field.name] for field in schema.up}
 
     def _record(
-        self, update: Update, schema: Schema, figures: Mapping[str, float], message: str
+        self, update: Update, schema: Schema, passed: list[dict[str, object]], message: str
     ) -> None:
         """One line a release; the list of tensors stands once, under its own digest."""
         tensors = [[field.name, list(field.shape)] for field in schema.up]
@@ -127,7 +127,7 @@ class Door:
                 "counts": dict(update.counts),
                 "metrics": sorted(update.metrics),
                 "mechanism": list(self.names) or ["none"],
-                "figures": dict(figures),
+                "defenses": passed,
                 "guarantee": NO_GUARANTEE,
             }
         )
@@ -137,3 +137,13 @@ class Door:
         if not path.exists():
             return False
         return f'"id":"{declaration}"'.encode() in path.read_bytes()[:1_000_000]
+
+
+def _passed(defense: Defense, figures: Mapping[str, float]) -> dict[str, object]:
+    """What the ledger says of one defense in one release."""
+    return {
+        "name": defense.name,
+        "formal": defense.formal,
+        "parameters": defense.parameters(),
+        "figures": dict(figures),
+    }

@@ -1,0 +1,150 @@
+"""The setting of a run: all that a defense may know before the first round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from vitrail.config.schema import Config
+from vitrail.models.flat import Layout
+from vitrail.models.network import Network
+from vitrail.models.parts import NORMS
+from vitrail.release.message import Schema
+
+MODEL = "model/"
+
+
+@dataclass(frozen=True)
+class StageSetting:
+    """Some rounds that are played alike: what travels in them, and the names of the phases."""
+
+    name: str
+    first: int
+    last: int
+    schema: Schema
+    answers: Mapping[str, str]  # by tensor: a rule, `home` or `frozen`
+    arrive: tuple[str, ...] = ()
+    train: tuple[str, ...] = ()
+    closing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution of the network: the name and shape of its kernels [out, in, height, width].
+
+    `block` is the module that holds it; a convolution in a shortcut belongs to the block around
+    it. `last` is the last one of its block's own chain.
+    """
+
+    name: str
+    shape: tuple[int, int, int, int]
+    groups: int
+    block: str
+    last: bool
+    frozen: bool
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether its kernels are 1x1, which have no frequencies to speak of."""
+        return self.shape[2:] == (1, 1)
+
+
+@dataclass(frozen=True)
+class NormLayer:
+    """A normalization layer: the module's name, its class (`BatchNorm2d`), and if it is frozen."""
+
+    name: str
+    kind: str
+    frozen: bool
+
+    @property
+    def batch(self) -> bool:
+        """Whether it mixes the images of a batch."""
+        return "BatchNorm" in self.kind
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is known of a run before its first round; the same in every process.
+
+    `examples` are the training images of each site where they are known (at the engine's start),
+    else empty. `counts` are what the method makes sites count beside examples and steps.
+    """
+
+    config: Config
+    layout: Layout
+    stages: tuple[StageSetting, ...]
+    classes: tuple[str, ...]
+    channels: int
+    weighting: str = "examples"
+    pooled: bool = False
+    reference: bool = False
+    exact: bool = False
+    convs: tuple[Conv, ...] = ()
+    norms: tuple[NormLayer, ...] = ()
+    examples: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def method(self) -> str:
+        """The name of the method."""
+        return self.config.method.name
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run has."""
+        return self.config.run.rounds
+
+    @property
+    def participation(self) -> float:
+        """The share of sites in a round."""
+        return self.config.run.participation
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The names of all tensors that leave a site in some stage, `model/TENSOR` and others."""
+        return tuple(dict.fromkeys(f.name for s in self.stages for f in s.schema.up))
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The tensors that leave beside the model."""
+        return tuple(name for name in self.leaves if not name.startswith(MODEL))
+
+
+def convs_of(network: Network) -> tuple[Conv, ...]:
+    """The 2-D convolutions of a network, in the order of its modules."""
+    found = [(n, m) for n, m in network.named_modules() if isinstance(m, nn.Conv2d)]
+    holders = {n.rpartition(".")[0] for n, _ in found}
+    blocks = [_block(name.rpartition(".")[0], holders) for name, _ in found]
+    ends = {}  # the last convolution that a block holds itself
+    for (name, _), block in zip(found, blocks, strict=True):
+        if name.rpartition(".")[0] == block:
+            ends[block] = name
+    return tuple(
+        Conv(
+            f"{name}.weight",
+            (conv.out_channels, conv.in_channels // conv.groups, *conv.kernel_size),  # type: ignore[arg-type]
+            conv.groups,
+            block,
+            ends[block] == name,
+            network.is_frozen(f"{name}.weight"),
+        )
+        for (name, conv), block in zip(found, blocks, strict=True)
+    )
+
+
+def _block(holder: str, holders: set[str]) -> str:
+    """The outermost module around a holder that holds convolutions itself, below the backbone."""
+    steps = holder.split(".")
+    around = (".".join(steps[:at]) for at in range(2, len(steps)))
+    return next((name for name in around if name in holders), holder)
+
+
+def norms_of(network: Network) -> tuple[NormLayer, ...]:
+    """The normalization layers of a network."""
+    return tuple(
+        NormLayer(name, type(module).__name__, network.is_frozen(f"{name}.weight"))
+        for name, module in network.named_modules()
+        if isinstance(module, NORMS)
+    )
