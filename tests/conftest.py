@@ -8,6 +8,9 @@ import pytest
 import torch
 
 import vitrail
+from vitrail.audit.effects import Covered
+from vitrail.audit.finding import Finding, verdict_of
+from vitrail.audit.regions import Region
 from vitrail.engine.checkpoint import Checkpoints
 from vitrail.files import read_tensors
 
@@ -107,3 +110,31 @@ def shared_data():
 def project():
     """The root of the project."""
     return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def finding():
+    """A function: what an audit could have found about a class of a site."""
+
+    def make(site, label, score, p, kind="color", without=0.1, flipped=0.5):
+        boxes = torch.tensor([[2, 3, 6, 8]] * 2) if kind == "place" else None
+        return Finding(
+            site=site,
+            label=label,
+            score=score,
+            relies=4.0,
+            here=0.99,
+            elsewhere=0.6,
+            p_value=p,
+            raw_p=p,
+            verdict=verdict_of(p, p),
+            place=Region(kind, boxes),
+            box=(20, 30, 60, 80) if kind == "place" else None,
+            where="the lower left of the image",
+            swapped={"local": 1.5, "shared": -0.25},
+            flipped={"local": flipped, "shared": -0.004},
+            covered={"local": Covered(0.9, without, 1.0), "shared": Covered(0.8, 0.7, 0.1)},
+            rows=(0, 1),
+        )
+
+    return make

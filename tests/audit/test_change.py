@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vitrail.audit.change import cover, framed, inside, matched, swap
+from vitrail.audit.change import cover, inside, matched, swap
 from vitrail.rng import server
 
 BOXES = {
@@ -104,15 +104,3 @@ def test_matched_moves_mean_and_spread_of_every_channel(count):
 def test_matched_takes_images_of_one_color():
     found = matched(torch.full((2, 3, 4, 4), 0.2), pictures(2))
     assert bool(found.isfinite().all()) and float(found.std()) < 0.1
-
-
-@pytest.mark.parametrize("share", [0.01, 0.1, 0.25])
-def test_framed_forgets_the_frame_and_keeps_the_rest(share):
-    images = pictures(2, height=20, width=20)
-    edge = max(1, round(share * 20))
-    other = 1 - images
-    other[..., edge : 20 - edge, edge : 20 - edge] = images[..., edge : 20 - edge, edge : 20 - edge]
-    found = framed(images, share)
-    assert torch.equal(found, framed(other, share)) and not torch.equal(found, images)
-    middle = slice(edge, 20 - edge)
-    assert torch.equal(found[..., middle, middle], images[..., middle, middle])

@@ -2,35 +2,11 @@
 
 import pytest
 
-from vitrail.audit.effects import Covered
 from vitrail.audit.federation import together
-from vitrail.audit.finding import Finding, verdict_of
 from vitrail.audit.null import Null, holm
-from vitrail.audit.regions import Region
 from vitrail.audit.site import Alarm, SiteAudit
 
 IMAGES = {"a": 25, "b": 25}
-
-
-def finding(site, label, score, p, without=0.0, flipped=0.5):
-    return Finding(
-        site=site,
-        label=label,
-        score=score,
-        relies=4.0,
-        here=0.99,
-        elsewhere=0.6,
-        p_value=p,
-        raw_p=p,
-        verdict=verdict_of(p, p),
-        place=Region("color"),
-        box=None,
-        where="the color of the image as a whole",
-        swapped={"local": 1.0, "shared": 0.1},
-        flipped={"local": flipped, "shared": -0.004},
-        covered={"local": Covered(0.9, without, 1.0), "shared": Covered(0.8, 0.7, 0.1)},
-        rows=(0, 1),
-    )
 
 
 def site(name, *findings, gaps=(0.0, 0.0), spread=0.02, images=IMAGES):
@@ -38,7 +14,7 @@ def site(name, *findings, gaps=(0.0, 0.0), spread=0.02, images=IMAGES):
     return SiteAudit(name, tuple(findings), alarm, ())
 
 
-def test_p_values_are_corrected_over_all_sites():
+def test_p_values_are_corrected_over_all_sites(finding):
     p_values = [0.001, 0.02, 0.3, 0.04, 0.9, 0.5]
     names = [("x", "a"), ("x", "b"), ("y", "a"), ("y", "b"), ("z", "a"), ("z", "b")]
     found = [finding(*name, score=9 - i, p=p) for i, (name, p) in enumerate(zip(names, p_values))]
@@ -50,7 +26,7 @@ def test_p_values_are_corrected_over_all_sites():
     assert whole.origin == "x" and whole.worst is found[0]
 
 
-def test_nothing_biased_has_no_origin():
+def test_nothing_biased_has_no_origin(finding):
     whole = together(
         [site("x", finding("x", "a", 2.0, 0.04)), site("y", finding("y", "a", 1.0, 0.5))]
     )
@@ -59,7 +35,7 @@ def test_nothing_biased_has_no_origin():
     assert together([site("x")]).to_json()["origin"] is None
 
 
-def test_the_largest_score_is_the_origin_where_several_are_biased():
+def test_the_largest_score_is_the_origin_where_several_are_biased(finding):
     less, more = finding("x", "a", 5.0, 1e-6), finding("y", "b", 8.0, 1e-6)
     assert together([site("x", less), site("y", more)]).origin == "y"
 
@@ -75,14 +51,14 @@ def test_the_largest_score_is_the_origin_where_several_are_biased():
         (-1.0, 1, False),
     ],
 )
-def test_another_site_notices_where_the_shared_model_is_surely_worse(gap, images, noticed):
+def test_another_site_notices_where_the_shared_model_is_surely_worse(gap, images, noticed, finding):
     one = finding("x", "a", 9.0, 1e-6)
     other = site("y", gaps=(gap, 0.0), images={"a": images, "b": 50 - images + (images < 25) * 2})
     whole = together([site("x", one, gaps=(-0.5, 0.0)), other])
     assert whole.seen_by(one) == (["x", "y"] if noticed else ["x"])
 
 
-def test_the_action_follows_reading_and_reach():
+def test_the_action_follows_reading_and_reach(finding):
     clear = finding("x", "a", 0.0, 0.9)
     shortcut = finding("x", "a", 9.0, 1e-6, without=0.1)
     minority = finding("x", "a", 9.0, 1e-6, without=0.8)
@@ -95,7 +71,7 @@ def test_the_action_follows_reading_and_reach():
     assert together([site("x", minority), hurt]).action(minority).startswith("personalize")
 
 
-def test_the_json_has_the_agreed_form():
+def test_the_json_has_the_agreed_form(finding):
     found = finding("x", "a", 9.0, 1e-6)
     whole = together([site("x", found), site("y", gaps=(-0.5, 0.0))], Null.of([1.0], "a test"))
     told = whole.to_json()
@@ -107,7 +83,7 @@ def test_the_json_has_the_agreed_form():
     assert entry["verdict"] == "biased" and entry["box"] is None and second["classes"] == []
 
 
-def test_the_sentence_counts_in_points_and_has_no_minus_zero():
+def test_the_sentence_counts_in_points_and_has_no_minus_zero(finding):
     told = finding("x", "a", 9.0, 1e-6).sentence
     assert "rises by 50 points" in told and "stays as it is" in told and "undone" in told
     assert "-0" not in told

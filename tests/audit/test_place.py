@@ -21,11 +21,13 @@ from vitrail.audit.regions import Region
     ],
 )
 def test_words(box, told):
-    assert words(Region("local", torch.tensor([box])), (32, 32)) == told
+    assert words(Region("place", torch.tensor([box])), (32, 32)) == told
 
 
 def test_words_for_what_is_no_place():
-    assert "frame" in words(Region("frame"), (8, 8)) and "color" in words(Region("color"), (8, 8))
+    assert "color" in words(Region("color"), (8, 8))
+    anywhere = Region("anywhere", torch.tensor([[0, 0, 2, 2]]))
+    assert "elsewhere in each image" in words(anywhere, (8, 8))
 
 
 def test_the_typical_box_is_the_median_of_each_edge_and_never_empty():

@@ -1,10 +1,10 @@
-"""Candidates: the places units look at, each once, and boxes without meaning beside them."""
+"""The place units look at, boxes without meaning, and regions put into other images."""
 
 import numpy as np
 import pytest
 import torch
 
-from vitrail.audit.regions import Region, at_random, candidates, ring, strongest
+from vitrail.audit.regions import Region, at_random, strongest
 from vitrail.errors import RunError
 from vitrail.models.head import LinearHead
 from vitrail.rng import server
@@ -12,34 +12,29 @@ from vitrail.rng import server
 SIDE = 32
 
 
-def looks(desk, model, most=2, label=0):
+def looks(desk, model, label=0):
     z = desk.begin(desk.pixels[desk.of(label)])
-    return strongest(model, z, label, (SIDE, SIDE), most)
+    return strongest(model, z, label, (SIDE, SIDE))
 
 
 def test_the_strongest_unit_looks_at_its_color(make_desk):
     desk = make_desk()
-    ((unit, boxes),) = looks(desk, desk.local)
+    unit, boxes = looks(desk, desk.local)
     assert unit == 0 and len(boxes) == 12
     middle = (boxes[:, :2] + boxes[:, 2:]) / 2
     assert bool(((middle[:, 0] < 10) & (middle[:, 1] > 22)).all())  # the red square
-    ((_, boxes),) = looks(desk, desk.shared)
+    _, boxes = looks(desk, desk.shared)
     assert bool((((boxes[:, :2] + boxes[:, 2:]) / 2 - 16).abs() < 4).all())  # the green one
 
 
-def test_units_at_one_place_count_once_and_masked_ones_never(make_desk, seeker):
+def test_masked_units_look_nowhere(make_desk, seeker):
     desk = make_desk()
-    twins = seeker([["red", "red"], ["blue", "blue"], ["yellow", "yellow"]])
-    assert len(looks(desk, twins)) == 1
     two = seeker([["red", "green"], ["blue", "blue"], ["yellow", "yellow"]])
-    assert {unit for unit, _ in looks(desk, two)} == {0, 1} and len(looks(desk, two, 1)) == 1
-    two.network.head.mask[0] = 0
-    assert [unit for unit, _ in looks(desk, two)] == [1]
-    two.network.head.mask[1] = 0
-    assert looks(desk, two) == []
-    assert [r.kind for r in candidates(desk, desk.pixels[:3], 0)] == [
-        "local", "shared", "frame", "color",
-    ]  # fmt: skip
+    first, _ = looks(desk, two)
+    two.network.head.mask[first] = 0
+    assert looks(desk, two)[0] == 1 - first
+    two.network.head.mask[1 - first] = 0
+    assert looks(desk, two) is None
 
 
 def test_random_boxes_keep_their_size_and_stay_inside():
@@ -58,23 +53,14 @@ def test_into_puts_each_donors_region_into_its_recipients():
     pool = torch.rand(2, 3, 8, 8, generator=draw)
     images, donors = torch.rand(4, 3, 8, 8, generator=draw), pool.repeat_interleave(2, 0)
     boxes = torch.tensor([[0, 0, 3, 3], [4, 4, 8, 8]])
-    found = Region("local", boxes, 0).into(images, donors, pool)
+    found = Region("place", boxes).into(images, donors, pool)
     for at in range(4):
         x0, y0, x1, y1 = boxes[at // 2].tolist()
         wanted = images[at].clone()
         wanted[:, y0:y1, x0:x1] = pool[at // 2, :, y0:y1, x0:x1]
         assert torch.equal(found[at], wanted)
-    outer = ring(images)[0, 0]
-    found = Region("frame").into(images, donors, pool)
-    assert torch.equal(found[..., outer], donors[..., outer])
-    assert torch.equal(found[..., ~outer], images[..., ~outer])
-    assert bool(outer[0].all() and outer[:, -1].all()) and int(outer.sum()) == 28
     found = Region("color").into(images, donors, pool)
     assert float((found.mean((0, 2, 3)) - pool.mean((0, 2, 3))).abs().max()) < 0.02
-
-
-def test_names_in_tables():
-    assert Region("frame").name == "frame" and Region("local", None, 4).name == "local unit 4"
 
 
 def test_a_model_without_parts_is_refused(make_desk, seeker):

@@ -7,39 +7,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vitrail.audit.effects import Covered
 from vitrail.audit.federation import together
-from vitrail.audit.finding import Finding, verdict_of
 from vitrail.audit.look import Attention, Look, Said
 from vitrail.audit.null import Null
-from vitrail.audit.regions import Region
 from vitrail.audit.site import Alarm, SiteAudit
 from vitrail.report.audit_page import audit_page
 from vitrail.report.audit_words import facts, headline, p_text, readings
 
 HOSTILE = '<script>alert(1)</script> & "x"'
-BOXES = torch.tensor([[2, 3, 6, 8]] * 2)
-
-
-def finding(site, label, p, score=3.0, kind="local", without=0.1):
-    return Finding(
-        site=site,
-        label=label,
-        score=score,
-        relies=4.0,
-        here=0.99,
-        elsewhere=0.6,
-        p_value=p,
-        raw_p=p,
-        verdict=verdict_of(p, p),
-        place=Region(kind, BOXES, 4) if kind == "local" else Region(kind),
-        box=(20, 30, 60, 80) if kind == "local" else None,
-        where="the lower left of the image",
-        swapped={"local": 1.5, "shared": -0.25},
-        flipped={"local": 0.5, "shared": 0.0},
-        covered={"local": Covered(0.9, without, 1.0), "shared": Covered(0.8, 0.7, 0.1)},
-        rows=(0, 1),
-    )
 
 
 def seen(finding):
@@ -75,10 +50,11 @@ def text(page):
     return unescape(" ".join(re.sub(r"<[^>]+>", " ", page.split("<main>")[1]).split()))
 
 
-def test_a_bias_is_told_on_top_in_plain_words():
-    bad = finding("north", "crow", 1e-7, 9.5)
+def test_a_bias_is_told_on_top_in_plain_words(finding):
+    bad = finding("north", "crow", 9.5, 1e-7, "place")
     whole = together(
-        [site("north", bad), site("south", finding("south", "crow", 0.8))], Null.of([1], "birds")
+        [site("north", bad), site("south", finding("south", "crow", 3.0, 0.8))],
+        Null.of([1], "birds"),
     )
     top = text(written(whole, ("crow",), [seen(bad)])).split("All sites")[0]
     for word in ("Bias found", "north", "crow", "lower left", "pixels 20 to 60 across", "< 0.0001",
@@ -87,15 +63,15 @@ def test_a_bias_is_told_on_top_in_plain_words():
     assert whole.action(bad) in top
 
 
-def test_a_suspicion_is_not_called_a_bias():
-    odd = finding("north", "crow", 0.03)
-    whole = together([site("north", odd), site("south", finding("south", "crow", 0.9))])
+def test_a_suspicion_is_not_called_a_bias(finding):
+    odd = finding("north", "crow", 3.0, 0.03)
+    whole = together([site("north", odd), site("south", finding("south", "crow", 3.0, 0.9))])
     page = text(written(whole, ("crow",)))
     assert "suspicion" in page and "Bias found" not in page and "Suspected north" in page
 
 
-def test_nothing_seen_is_no_proof_and_nothing_tested_says_so():
-    whole = together([site("north", finding("north", "crow", 0.9))])
+def test_nothing_seen_is_no_proof_and_nothing_tested_says_so(finding):
+    whole = together([site("north", finding("north", "crow", 3.0, 0.9))])
     page = text(written(whole, ("crow",)))
     assert "No bias seen" in page and "no proof" in page and "All sites" not in page
     whole = together([site("north", skipped=("crow", "tit"))])
@@ -104,17 +80,19 @@ def test_nothing_seen_is_no_proof_and_nothing_tested_says_so():
     assert headline(whole)[1] == "Nothing could be tested"
 
 
-def test_hostile_names_stay_text():
-    bad = finding(HOSTILE, HOSTILE, 1e-7)
-    whole = together([site(HOSTILE, bad, skipped=(HOSTILE,)), site("b", finding("b", "x", 0.9))])
+def test_hostile_names_stay_text(finding):
+    bad = finding(HOSTILE, HOSTILE, 3.0, 1e-7)
+    whole = together(
+        [site(HOSTILE, bad, skipped=(HOSTILE,)), site("b", finding("b", "x", 3.0, 0.9))]
+    )
     for shown in (True, False):
         page = written(whole, (HOSTILE, "x"), [seen(bad)], shown)
         assert "<script" not in page and "&amp;lt;" not in page and "alert(1)" in page
 
 
-@pytest.mark.parametrize("kind", ["local", "frame", "color"])
-def test_pixels_only_if_they_may_be_shown(kind):
-    bad = finding("north", "crow", 1e-7, kind=kind)
+@pytest.mark.parametrize("kind", ["place", "anywhere", "color"])
+def test_pixels_only_if_they_may_be_shown(kind, finding):
+    bad = finding("north", "crow", 3.0, 1e-7, kind=kind)
     whole = together([site("north", bad)])
     assert "data:image" not in written(whole, ("crow",), [seen(bad)])
     page = written(whole, ("crow",), [seen(bad)], shown=True)
@@ -122,9 +100,13 @@ def test_pixels_only_if_they_may_be_shown(kind):
     assert ("undone" in page) == (kind == "color")
 
 
-def test_every_verdict_is_a_word_and_a_shape():
+def test_every_verdict_is_a_word_and_a_shape(finding):
     """Without color the three are still told apart."""
-    three = [finding("n", "a", 1e-7, 9.0), finding("n", "b", 0.03), finding("n", "c", 0.9)]
+    three = [
+        finding("n", "a", 9.0, 1e-7),
+        finding("n", "b", 3.0, 0.03),
+        finding("n", "c", 3.0, 0.9),
+    ]
     page = written(together([site("n", *three), site("m")]), ("a", "b", "c"))
     for word in ("no bias seen", "suspect", "biased"):
         found = re.search(rf'<span class="verdict \w+"><svg[^>]*>(.*?)</svg>{word}<', page)
@@ -133,16 +115,16 @@ def test_every_verdict_is_a_word_and_a_shape():
     assert len(shapes) == 3 and "not tested" in page
 
 
-def test_many_classes_are_summed_up_but_no_doubt_is_hidden():
-    many = [finding("n", f"c{i}", 0.9, 5 - i / 50) for i in range(200)]
-    many.append(finding("n", "last", 0.04, -9.0))
+def test_many_classes_are_summed_up_but_no_doubt_is_hidden(finding):
+    many = [finding("n", f"c{i}", 5 - i / 50, 0.9) for i in range(200)]
+    many.append(finding("n", "last", -9.0, 0.04))
     page = text(written(together([site("n", *many)]), tuple(f.label for f in many)))
     assert "170 more, all clear" in page and "last suspect" in page
 
 
-def test_both_readings_are_shown_and_one_is_supported():
+def test_both_readings_are_shown_and_one_is_supported(finding):
     for without, name in ((0.1, "A shortcut"), (0.8, "A minority")):
-        told = readings(finding("n", "a", 1e-7, without=without))
+        told = readings(finding("n", "a", 3.0, 1e-7, without=without))
         assert [one[0] for one in told] == ["A shortcut", "A minority"]
         assert [one[0] for one in told if one[2]] == [name]
 
@@ -154,8 +136,8 @@ def test_p_values_as_people_write_them(p, told):
     assert p_text(p) == told
 
 
-def test_those_who_noticed_are_named():
-    bad = finding("north", "crow", 1e-7)
+def test_those_who_noticed_are_named(finding):
+    bad = finding("north", "crow", 3.0, 1e-7)
     other = SiteAudit("south", (), Alarm(-0.2, 0.01, {"crow": -0.6}, {"crow": 20}), ())
     told = dict(facts(together([site("north", bad), other]), bad))
     assert "south" in told["Likely origin"] and "leave" in told["What to do"]

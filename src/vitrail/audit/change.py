@@ -68,12 +68,3 @@ def matched(images: Tensor, target: Tensor) -> Tensor:
     to_mean, to_spread = target.mean((0, 2, 3), keepdim=True), target.std((0, 2, 3), keepdim=True)
     moved = (images - mean) * (to_spread / spread.clamp_min(1e-6)) + to_mean
     return moved.clamp(0, 1)
-
-
-def framed(images: Tensor, share: float) -> Tensor:
-    """Images whose outer frame is filled from the inside; `share` is its width."""
-    height, width = images.shape[2:]
-    edge = max(1, round(share * min(height, width)))
-    hole = torch.ones(1, 1, height, width, dtype=torch.bool)
-    hole[:, :, edge : height - edge, edge : width - edge] = False
-    return torch.where(hole, _filled(images, hole.expand(len(images), -1, -1, -1)), images)

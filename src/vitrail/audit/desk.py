@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,12 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from vitrail.audit.extract import CHUNK, backbone_maps
 from vitrail.engine.deployed import Deployed
 from vitrail.errors import RunError
 from vitrail.models.network import Network
 from vitrail.models.pieces import PartHead, head_as
-
-CHUNK = 32
 
 
 @dataclass(frozen=True)
@@ -60,26 +59,16 @@ class Desk:
     @torch.inference_mode()
     def begin(self, images: Tensor) -> Tensor:
         """Images in 0..1 through the frozen stages, which all models share."""
-        model = self.local
-        found = [
-            model.network.prefix((part - model.shift) / model.scale)
-            for part in torch.split(images, CHUNK)
-        ]
+        found = [self.local.network.prefix(part) for part in self._normalized(images)]
         return torch.cat(found).clone()
 
-    @torch.inference_mode()
     def maps(self, images: Tensor) -> Tensor:
         """The map of the site's own backbone, before the neck, [N, D, h, w]."""
-        network = self.local.network
-        if network.cut == network.end and not network.pools_in_prefix:
-            return self.begin(images)
-        found = []
+        return backbone_maps(self.local.network, self._normalized(images))
+
+    def _normalized(self, images: Tensor) -> Iterator[Tensor]:
         for part in torch.split(images, CHUNK):
-            x = (part - self.local.shift) / self.local.scale
-            for _, step in network.backbone.stages()[: network.end]:
-                x = step(x)
-            found.append(x)
-        return torch.cat(found).clone()
+            yield (part - self.local.shift) / self.local.scale
 
 
 @torch.inference_mode()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vitrail.audit.change import cover, framed, matched
+from vitrail.audit.change import cover, matched
 from vitrail.audit.contrast import Contrast
 from vitrail.audit.desk import Desk, log_odds, logits
-from vitrail.audit.regions import FRAME, Region, at_random, candidates, suspected
+from vitrail.audit.regions import Region, at_random, suspected
 from vitrail.rng import Key
 
 DONORS, EACH, RANDOM = 12, 2, 4
@@ -31,19 +31,17 @@ class Effect:
 
 @dataclass(frozen=True)
 class Probe:
-    """One class at one site: every candidate's effect, and that of random regions."""
+    """One class at one site: what the suspected region does, and what random regions do."""
 
     label: int
     donors: Tensor  # positions among the desk's images
-    effects: list[Effect] = field(default_factory=list)
-    random: list[Effect] = field(default_factory=list)
+    effect: Effect
+    random: tuple[Effect, ...] = ()
 
 
-def probe(desk: Desk, label: int, key: Key, contrast: Contrast | None = None) -> Probe | None:
-    """Try the region that a contrast names, else every region the models look at.
-
-    None where there are too few images to tell.
-    """
+def probe(desk: Desk, contrast: Contrast, key: Key) -> Probe | None:
+    """Try the region that a contrast names; None where there are too few images to tell."""
+    label = contrast.label
     donors = desk.of(label, DONORS)
     others = torch.from_numpy(np.flatnonzero(desk.labels != label))
     if len(donors) < _FEWEST or len(others) < _FEWEST:
@@ -52,16 +50,13 @@ def probe(desk: Desk, label: int, key: Key, contrast: Contrast | None = None) ->
     chosen = others[torch.from_numpy(draw.integers(0, len(others), len(donors) * EACH))]
     images, pool = desk.pixels[chosen], desk.pixels[donors]
     sources = pool.repeat_interleave(EACH, 0)
-    regions = (
-        candidates(desk, pool, label) if contrast is None else [suspected(desk, contrast, pool)]
-    )
-    like = next((r.boxes for r in regions if r.boxes is not None), None)
-    if like is not None:
+    regions = [suspected(desk, contrast, pool)]
+    if regions[0].boxes is not None:
         size = (images.shape[2], images.shape[3])
-        regions += at_random(like, size, RANDOM, key.at("regions").numpy())
+        regions += at_random(regions[0].boxes, size, RANDOM, key.at("regions").numpy())
     odds, hits = partial(log_odds, label=label), partial(_hits, label=label)
     before = _outcome(desk, images)
-    found = Probe(label, donors)
+    found = []
     for region in regions:
         after = _outcome(desk, region.into(images, sources, pool))
         effect = Effect(
@@ -69,8 +64,8 @@ def probe(desk: Desk, label: int, key: Key, contrast: Contrast | None = None) ->
             {n: float((odds(after[n]) - odds(before[n])).mean()) for n in before},
             {n: float((hits(after[n]) - hits(before[n])).mean()) for n in before},
         )
-        (found.random if region.kind == "random" else found.effects).append(effect)
-    return found
+        found.append(effect)
+    return Probe(label, donors, found[0], tuple(found[1:]))
 
 
 def _outcome(desk: Desk, images: Tensor) -> dict[str, Tensor]:
@@ -86,8 +81,6 @@ def without(desk: Desk, own: Tensor, label: int, region: Region) -> Tensor:
     """A class's own images with the region blurred over, or with the shift undone."""
     if region.boxes is not None:
         return cover(own, region.boxes, "blur")
-    if region.kind == "frame":
-        return framed(own, FRAME)
     return matched(own, desk.pixels[torch.from_numpy(desk.labels != label)])
 
 
@@ -100,10 +93,10 @@ class Covered:
     drop: float
 
 
-def covered(desk: Desk, found: Probe, region: Region) -> dict[str, Covered]:
+def covered(desk: Desk, found: Probe) -> dict[str, Covered]:
     """What is left of each model's predictions when the region is blurred over, or undone."""
     own = desk.pixels[found.donors]
-    changed = without(desk, own, found.label, region)
+    changed = without(desk, own, found.label, found.effect.region)
     before, after = _outcome(desk, own), _outcome(desk, changed)
     odds, hits = partial(log_odds, label=found.label), partial(_hits, label=found.label)
     return {

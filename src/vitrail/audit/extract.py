@@ -2,49 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vitrail.audit.contrast import Contrast, contrasts
-from vitrail.audit.desk import CHUNK
 from vitrail.audit.separability import Separability, separability
 from vitrail.data.normalize import Normalize
 from vitrail.engine.federation import Federation
 from vitrail.models.network import Network
 from vitrail.rng import Key
 
+CHUNK = 32  # images that go through a network at once
+_MOST = 8000  # maps that are remembered; the oldest are forgotten
+
 
 @torch.inference_mode()
-def feature_maps(network: Network, normalize: Normalize, images: npt.NDArray[np.uint8]) -> Tensor:
-    """The backbone's map of each image, [N, D, h, w], before any layer that a site trained."""
+def backbone_maps(network: Network, batches: Iterable[Tensor]) -> Tensor:
+    """The backbone's map of each normalized image, [N, D, h, w], before the neck."""
     network.eval()
     found = []
-    for start in range(0, len(images), CHUNK):
-        x = normalize(np.array(images[start : start + CHUNK]))
+    for x in batches:
         for _, step in network.backbone.stages()[: network.end]:
             x = step(x)
         found.append(x)
     return torch.cat(found).clone()
 
 
-def tables_of(
-    network: Network, normalize: Normalize, federation: Federation, key: Key
-) -> dict[str, Separability]:
+class Extractor:
+    """Maps of images by one backbone. `seen` remembers them: grids meet the same images often."""
+
+    def __init__(
+        self, network: Network, normalize: Normalize, seen: dict[bytes, Tensor] | None = None
+    ) -> None:
+        self.network, self.normalize, self.seen = network, normalize, seen
+
+    def __call__(self, images: npt.NDArray[np.uint8]) -> Tensor:
+        """Images [N, H, W, C] to maps [N, D, h, w]."""
+        if self.seen is None:
+            return self._maps(images)
+        names = self._names(images)
+        first = {name: at for at, name in enumerate(names) if name not in self.seen}
+        if first:
+            fresh = self._maps(images[list(first.values())])
+            self.seen.update(zip(first, fresh, strict=True))
+        found = torch.stack([self.seen[name] for name in names])
+        for name in list(self.seen)[: max(0, len(self.seen) - _MOST)]:
+            del self.seen[name]
+        return found
+
+    def _maps(self, images: npt.NDArray[np.uint8]) -> Tensor:
+        chunks = (images[at : at + CHUNK] for at in range(0, len(images), CHUNK))
+        return backbone_maps(self.network, (self.normalize(np.array(part)) for part in chunks))
+
+    def _names(self, images: npt.NDArray[np.uint8]) -> list[bytes]:
+        """A name for each image under this very backbone."""
+        weights = hashlib.blake2b(repr(self.normalize).encode(), digest_size=32)
+        for tensor in self.network.backbone.state_dict().values():
+            weights.update(tensor.contiguous().numpy().tobytes())
+        salt = weights.digest()
+        return [hashlib.blake2b(image.tobytes(), key=salt).digest() for image in images]
+
+
+def tables_of(extractor: Extractor, federation: Federation, key: Key) -> dict[str, Separability]:
     """Every site's table, each from its own images alone."""
     found = {}
-    classes = len(federation.images.classes)
+    images = federation.images
     for site, rows in federation.sites.items():
         mine = np.concatenate([rows.train, rows.test])
-        maps = feature_maps(network, normalize, federation.images.images[mine])
-        labels = torch.from_numpy(federation.images.labels[mine])
-        found[site] = separability(maps, labels, classes, key.at(site))
+        maps = extractor(images.images[mine])
+        labels = torch.from_numpy(images.labels[mine])
+        found[site] = separability(maps, labels, len(images.classes), key.at(site))
     return found
-
-
-def all_contrasts(tables: Mapping[str, Separability]) -> dict[str, list[Contrast]]:
-    """Each site against all others."""
-    return {site: contrasts(tables, site) for site in tables}

@@ -49,7 +49,7 @@ class Finding:
     @property
     def region(self) -> str:
         """How tables call the region."""
-        return self.place.name
+        return self.place.kind
 
     @property
     def reading(self) -> Reading:

@@ -11,7 +11,7 @@ import numpy as np
 
 from vitrail.audit.contrast import contrasts
 from vitrail.audit.desk import Desk, parts
-from vitrail.audit.extract import tables_of
+from vitrail.audit.extract import Extractor, tables_of
 from vitrail.audit.federation import Audit, together
 from vitrail.audit.null import Null, shipped
 from vitrail.audit.separability import Separability
@@ -95,8 +95,7 @@ def tables(run: Run, federation: Federation, sites: Sequence[str]) -> dict[str, 
     fresh = [site for site in sites if site not in told]
     if fresh:
         some = replace(federation, sites={site: federation.sites[site] for site in fresh})
-        network, normalize = run.extractor()
-        for site, table in tables_of(network, normalize, some, key).items():
+        for site, table in tables_of(Extractor(*run.extractor()), some, key).items():
             door = Door(site, SiteFolder(run.path, site).ledger(), (), ())
             told[site] = table.to_json()
             each = zip(run.classes, told[site]["area"], told[site]["counts"], strict=True)

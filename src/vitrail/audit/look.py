@@ -111,24 +111,19 @@ def _said(desk: Desk, z: Tensor, label: int) -> dict[str, Said]:
 def _attention(
     desk: Desk, name: str, z: Tensor, finding: Finding, size: tuple[int, int], at: int
 ) -> Attention | None:
-    """The unit the finding names, if it is this model's; else the strongest of the class."""
-    model, place = desk.models[name], finding.place
-    label = desk.classes.index(finding.label)
-    mine = place.unit if place.kind == name else None
-    if mine is not None and place.boxes is not None:
-        unit, boxes = mine, place.boxes
-    else:
-        units = strongest(model, z, label, size, 1)
-        if not units:
-            return None
-        ((unit, boxes),) = units
+    """The strongest unit of the class; None where all of them are masked."""
+    model = desk.models[name]
+    found = strongest(model, z, desk.classes.index(finding.label), size)
+    if found is None:
+        return None
+    unit, boxes = found
     seen = maps(model, z)[:, unit]
     return Attention(
         unit,
         seen[at],
         _box(boxes[at]),
         tuple(_box(b) for b in boxes),
-        _inside(seen, place.boxes, size),
+        _inside(seen, finding.place.boxes, size),
     )
 
 

@@ -12,7 +12,6 @@ from vitrail.audit.regions import Region
 from vitrail.explain.evidence import Box, to_original
 
 _MOST = 0.5  # of the image: what covers more is no place in it
-_NAMES = {"frame": "the frame around the image", "color": "the color of the image as a whole"}
 
 
 def typical(boxes: Tensor | None) -> Box | None:
@@ -49,7 +48,7 @@ def words(region: Region, side: tuple[int, int]) -> str:
     if region.kind == "anywhere":
         return "something that lies elsewhere in each image"
     if box is None:
-        return _NAMES.get(region.kind, "the image as a whole")
+        return "the color of the image as a whole"
     height, width = side
     x0, y0, x1, y1 = box
     if (x1 - x0) * (y1 - y0) > _MOST * height * width:

@@ -10,11 +10,11 @@ import torch
 
 from vitrail.audit.contrast import Contrast
 from vitrail.audit.desk import Desk, logits
-from vitrail.audit.effects import covered, probe
+from vitrail.audit.effects import Probe, covered, probe
 from vitrail.audit.finding import Finding, verdict_of
 from vitrail.audit.null import Null, holm, shipped
 from vitrail.audit.place import original, words
-from vitrail.audit.score import Scored, scores
+from vitrail.audit.reliance import reliance
 from vitrail.rng import Key
 
 
@@ -57,31 +57,35 @@ def audit_site(
 ) -> SiteAudit:
     """Say how sure each contrast is, and what its region does to the site's models."""
     null = null or shipped()
-    probes, known = [], {}
+    tried: list[tuple[Contrast, Probe]] = []
     for contrast in standing:
         if tell is not None:
             tell(f"{desk.site}: {desk.classes[contrast.label]}")
-        found = probe(desk, contrast.label, key.at(contrast.label), contrast)
+        found = probe(desk, contrast, key.at(contrast.label))
         if found is not None:
-            probes.append(found)
-            known[contrast.label] = contrast
-    raw = [null.p_value(contrast.score) for contrast in known.values()]
+            tried.append((contrast, found))
+    raw = [null.p_value(contrast.score) for contrast, _ in tried]
+    relies = reliance([found for _, found in tried])
     findings = [
-        _finding(desk, item, known[item.probe.label], p, corrected)
-        for item, p, corrected in zip(scores(probes), raw, holm(raw), strict=True)
+        _finding(desk, contrast, found, far, (p, corrected))
+        for (contrast, found), far, p, corrected in zip(tried, relies, raw, holm(raw), strict=True)
     ]
     findings.sort(key=lambda f: -f.score)
+    known = {contrast.label for contrast, _ in tried}
     skipped = tuple(name for label, name in enumerate(desk.classes) if label not in known)
     return SiteAudit(desk.site, tuple(findings), alarm(desk), skipped)
 
 
-def _finding(desk: Desk, item: Scored, contrast: Contrast, p: float, corrected: float) -> Finding:
-    region, rows = item.effect.region, tuple(item.probe.donors.tolist())
+def _finding(
+    desk: Desk, contrast: Contrast, found: Probe, relies: float, p_values: tuple[float, float]
+) -> Finding:
+    region, rows = found.effect.region, tuple(found.donors.tolist())
+    p, corrected = p_values
     return Finding(
         site=desk.site,
-        label=desk.classes[item.probe.label],
+        label=desk.classes[found.label],
         score=contrast.score,
-        relies=item.score,
+        relies=relies,
         here=contrast.here,
         elsewhere=contrast.elsewhere,
         p_value=corrected,
@@ -90,9 +94,9 @@ def _finding(desk: Desk, item: Scored, contrast: Contrast, p: float, corrected: 
         place=region,
         box=None if region.kind == "anywhere" else original(desk, rows, region.boxes),
         where=words(region, (desk.images.shape[1], desk.images.shape[2])),
-        swapped=item.effect.swapped,
-        flipped=item.effect.flipped,
-        covered=covered(desk, item.probe, region),
+        swapped=found.effect.swapped,
+        flipped=found.effect.flipped,
+        covered=covered(desk, found),
         rows=rows,
     )
 

@@ -15,7 +15,7 @@ from vitrail.engine.sweep import cells, load_grid, run_sweep
 from vitrail.report.compare import compare_runs, write_comparison
 from vitrail.report.presets import reproduction
 from vitrail.report.statistics import table_text
-from vitrail.report.trial import TRIALS, cases, summarize
+from vitrail.report.trial import TRIAL, cases, summarize
 
 Figure = Annotated[
     str, typer.Option("--figure", help="accuracy, balanced_accuracy, auroc, loss, ...")
@@ -75,7 +75,7 @@ def reproduce(
     file, overrides = reproduction(name, scale, data)
     loaded = load_grid(file, (*overrides, *(sets or ())))
     folder = out or Path("runs") / f"{name}-{scale}"
-    if name in TRIALS:
+    if name.startswith(TRIAL):
         show = None if quiet else lambda n, of, cell: typer.echo(f"[{n + 1}/{of}] {cell}", err=True)
         typer.echo(summarize(cases(cells(loaded), folder, show), shipped()).text())
         return

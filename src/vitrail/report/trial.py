@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
-from vitrail.audit.extract import all_contrasts, tables_of
+from vitrail.audit.contrast import contrasts
+from vitrail.audit.extract import Extractor, tables_of
 from vitrail.audit.finding import LEVEL
 from vitrail.audit.null import Null, holm
 from vitrail.data.normalize import Normalize
@@ -25,8 +27,7 @@ from vitrail.files import write_json
 from vitrail.models.network import make_network
 from vitrail.rng import server
 
-_VERSION = 1
-TRIALS = ("audit", "audit-birds")  # tables that end here instead of in a comparison
+TRIAL = "audit"  # tables whose name begins so end here instead of in a comparison
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,11 @@ class Case:
     hit: float | None  # the share of marked images in whose mark the named center lies
 
 
-def case(cell: Cell) -> Case:
-    """Deal out the images, inject the bias, and contrast the sites; nothing is trained."""
+def case(cell: Cell, seen: dict[bytes, Tensor] | None = None) -> Case:
+    """Deal out the images, inject the bias, and contrast the sites; nothing is trained.
+
+    `seen` remembers maps of images from one case to the next.
+    """
     config = cell.loaded.config
     federation = assemble(cell.loaded)
     channels = int(federation.images.images.shape[3])
@@ -59,8 +63,9 @@ def case(cell: Cell) -> Case:
         cell.loaded.base,
     )
     key = server(config.run.seed).at("audit")
-    tables = tables_of(network, Normalize.of(config, channels), federation, key)
-    found = all_contrasts(tables)
+    extractor = Extractor(network, Normalize.of(config, channels), seen)
+    tables = tables_of(extractor, federation, key)
+    found = {site: contrasts(tables, site) for site in tables}
     scores = tuple((s, classes[c.label], c.score) for s, list_ in found.items() for c in list_)
     if not config.bias:
         return Case(cell.name, "none", config.partition.kind, None, scores, None)
@@ -98,12 +103,13 @@ def cases(
 ) -> list[Case]:
     """Every cell of a grid, those that were done before from their files."""
     found = []
+    seen: dict[bytes, Tensor] = {}
     for number, cell in enumerate(grid):
         file = folder / f"{cell.name}.json"
         if not file.exists():
             if tell is not None:
                 tell(number, len(grid), cell.name)
-            write_json(file, {**vars(case(cell)), "version": _VERSION})
+            write_json(file, vars(case(cell, seen)))
         found.append(_read(json.loads(file.read_text(encoding="utf-8"))))
     return found
 

@@ -1,28 +1,18 @@
-"""From effects to one score per class: how far beyond chance, and whose belief it is."""
+"""How far the suspected places move a site's own model, beyond chance and beyond the shared one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from vitrail.audit.effects import Effect, Probe
+from vitrail.audit.effects import Probe
 
 _FLOOR = 0.05  # nats: random regions that do nothing at all must not make everything significant
 
 
-@dataclass(frozen=True)
-class Scored:
-    """The strongest region of a class and its score."""
-
-    probe: Probe
-    effect: Effect
-    score: float
-
-
-def scores(probes: Sequence[Probe]) -> list[Scored]:
-    """Score every class of a site.
+def reliance(probes: Sequence[Probe]) -> list[float]:
+    """One number for each class of a site.
 
     Two numbers must be large at once, so the smaller one counts: how much more the region moves
     the site's own model than random regions of its size do, and how much more it moves that
@@ -32,18 +22,13 @@ def scores(probes: Sequence[Probe]) -> list[Scored]:
     """
     local = _spread([e.swapped["local"] for p in probes for e in p.random])
     apart = _spread([_apart(e.swapped) for p in probes for e in p.random])
-    found = []
-    for probe in probes:
-        each = [
-            min(
-                (e.swapped["local"] - local[0]) / local[1],
-                (_apart(e.swapped) - apart[0]) / apart[1],
-            )
-            for e in probe.effects
-        ]
-        best = int(np.argmax(each))
-        found.append(Scored(probe, probe.effects[best], float(each[best])))
-    return found
+    return [
+        min(
+            (probe.effect.swapped["local"] - local[0]) / local[1],
+            (_apart(probe.effect.swapped) - apart[0]) / apart[1],
+        )
+        for probe in probes
+    ]
 
 
 def _apart(swapped: Mapping[str, float]) -> float:
