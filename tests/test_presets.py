@@ -45,3 +45,14 @@ def test_unknown_names_and_missing_images():
         reproduction("baseline", "small", None)
     with pytest.raises(ConfigError, match="--data"):
         reproduction("baselines", "small", None)
+
+
+def test_a_grid_over_several_files_wants_their_folder(tmp_path):
+    (tmp_path / "a.npz").touch()
+    for data in (None, tmp_path / "a.npz"):
+        with pytest.raises(ConfigError, match="--data FOLDER"):
+            reproduction("audit-quiet", "small", data)
+    file, overrides = reproduction("audit-quiet", "small", tmp_path)
+    grid = cells(load_grid(file, overrides, tmp_path))
+    assert overrides == () and {cell.loaded.base for cell in grid} == {tmp_path.resolve()}
+    assert {cell.loaded.config.data.path for cell in grid} > {None, "cifar10.npz"}

@@ -36,6 +36,13 @@ def test_cells_are_the_product_of_the_lists_with_overrides_where_they_belong():
         assert config.run.local_epochs == (1 if prox else 3)
 
 
+def test_a_whole_section_may_be_listed():
+    few, many = ({"image_size": 16, "aviary": {"images": n, "classes": 2}} for n in (30, 50))
+    found = cells(grid(data=[few, many], seeds=[1]))
+    assert [cell.loaded.config.data.aviary.images for cell in found] == [30, 50]
+    assert len({cell.name for cell in found}) == 2
+
+
 @pytest.mark.parametrize(
     "sweep", [{"seeds": []}, {"seeds": 3}, {"rounds": [1]}, {"run.round": [1]}]
 )

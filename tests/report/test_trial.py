@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from PIL import Image
 
 from vitrail.audit.null import Null
 from vitrail.config import parse
 from vitrail.engine.sweep import cells
-from vitrail.report.trial import Case, auc, cases, exact_interval, summarize
+from vitrail.report.trial import Case, cases
+from vitrail.report.trial_figure import p_value_picture
+from vitrail.report.trial_table import auc, by_kind, exact_interval, summarize, unbiased_scores
 
 NULL = Null.of([i / 100 for i in range(400)])  # 0 to 4
 
 
-def made(truth, scores, hit=None):
-    return Case("x", "emoji" if truth else "none", "iid", truth, tuple(scores), hit)
+def made(truth, scores, hit=None, detail=""):
+    kind = "emoji" if truth else "none"
+    return Case("x", kind, "iid", truth, tuple(scores), hit, detail)
 
 
 def test_found_first_and_inside_are_counted_by_federation():
@@ -40,6 +44,25 @@ def test_the_only_other_class_of_the_biased_site_is_a_consequence():
     two = made(("a", "1"), [("a", "1", 9.0), ("a", "2", 9.5), ("b", "1", 1.0), ("b", "2", 1.0)])
     found = summarize([two], NULL)
     assert found.first == 1 and found.auc == 1.0
+
+
+def test_marks_are_listed_apart_with_those_that_were_missed():
+    seen = made(("a", "1"), [("a", "1", 40.0), ("b", "1", 2.0), ("b", "2", 1.0)], 0.9, "0.2")
+    missed = made(("a", "1"), [("a", "1", 1.0), ("b", "1", 2.0), ("b", "2", 1.0)], 0.9, "x 0.5")
+    quiet = made(None, [("a", "1", 1.0)])
+    lines = by_kind([seen, missed, quiet], NULL).splitlines()[1:]
+    assert [line.split() for line in lines] == [
+        ["emoji", "0.2", "iid", "1/1", "1", "1", "1/1"],
+        ["emoji", "x", "0.5", "iid", "1/1", "0", "0", "-"],
+    ]
+    assert unbiased_scores([seen, missed, quiet]) == [1.0]
+
+
+def test_the_picture_of_p_values_is_a_small_png(tmp_path):
+    p_value_picture([0.01, 0.5, 0.5, 1.0], tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as picture:
+        assert picture.format == "PNG" and picture.width > 300
+    assert (tmp_path / "a.png").stat().st_size < 30_000
 
 
 def test_area_and_interval_against_known_values():
@@ -70,6 +93,6 @@ def test_a_grid_is_played_once_and_read_back(tmp_path):
     first = cases(cells(grid), tmp_path, lambda n, of, name: told.append(name))
     again = cases(cells(grid), tmp_path, lambda n, of, name: told.append(name))
     assert len(told) == 2 and first == again
-    assert [case.kind for case in first] == ["none", "patch"]
+    assert [case.mark for case in first] == ["none", "patch 0.4"]
     scores = {(site, label): s for site, label, s in first[1].scores}
     assert max(scores, key=lambda key: scores[key])[0] == first[1].truth[0]

@@ -8,14 +8,18 @@ from typing import Annotated, Literal
 
 import typer
 
-from vitrail.audit.null import shipped
+from vitrail.audit.null import Null, shipped
 from vitrail.cli.run import Quiet, Sets, _lines
+from vitrail.config import Loaded
 from vitrail.engine.run import OnRound
 from vitrail.engine.sweep import cells, load_grid, run_sweep
+from vitrail.files import write_json
 from vitrail.report.compare import compare_runs, write_comparison
 from vitrail.report.presets import reproduction
 from vitrail.report.statistics import table_text
-from vitrail.report.trial import TRIAL, cases, summarize
+from vitrail.report.trial import TRIAL, cases
+from vitrail.report.trial_figure import p_value_picture
+from vitrail.report.trial_table import by_kind, summarize, unbiased_scores
 
 Figure = Annotated[
     str, typer.Option("--figure", help="accuracy, balanced_accuracy, auroc, loss, ...")
@@ -73,11 +77,11 @@ def reproduce(
 ) -> None:
     """Make a results table again: the same grid, the same command as in the docs."""
     file, overrides = reproduction(name, scale, data)
-    loaded = load_grid(file, (*overrides, *(sets or ())))
+    base = data if data is not None and not overrides else None
+    loaded = load_grid(file, (*overrides, *(sets or ())), base)
     folder = out or Path("runs") / f"{name}-{scale}"
     if name.startswith(TRIAL):
-        show = None if quiet else lambda n, of, cell: typer.echo(f"[{n + 1}/{of}] {cell}", err=True)
-        typer.echo(summarize(cases(cells(loaded), folder, show), shipped()).text())
+        _trial(loaded, folder, quiet)
         return
     paths = run_sweep(loaded, folder, _announce(quiet))
     for where in ("server", "sites"):
@@ -87,6 +91,24 @@ def reproduce(
             else "\non the server's test images"
         )
         _show(paths, "accuracy", None, where, folder / "figures" / where)
+
+
+def _trial(loaded: Loaded, folder: Path, quiet: bool) -> None:
+    """The audit's own tables: nothing is trained, so there are no runs to compare."""
+    show = None if quiet else lambda n, of, cell: typer.echo(f"[{n + 1}/{of}] {cell}", err=True)
+    found, null = cases(cells(loaded), folder, show), shipped()
+    trial = summarize(found, null)
+    typer.echo(trial.text())
+    if trial.biased:
+        typer.echo(f"\n{by_kind(found, null)}")
+    scores = unbiased_scores(found)
+    if scores:
+        p_value_picture([null.p_value(s) for s in scores], folder / "figures" / "p-values.png")
+        typer.echo(f"wrote {folder / 'figures' / 'p-values.png'}")
+    if not trial.biased:
+        about = f"{len(scores)} classes of {trial.unbiased} unbiased federations"
+        write_json(folder / "figures" / "null.json", Null.of(scores, about).to_json())
+        typer.echo(f"wrote {folder / 'figures' / 'null.json'}")
 
 
 def _announce(quiet: bool):  # type: ignore[no-untyped-def]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vitrail.config.load import Loaded, flat, load, parse
+from vitrail.config.schema import Config
 from vitrail.crew import Crew
 from vitrail.engine.folder import RunFolder
 from vitrail.engine.run import OnRound, resume, start
@@ -89,11 +90,11 @@ def _axes(sweep: Mapping[str, Any], source: str) -> Iterator[tuple[str, list[Any
                 "must be a list with at least one value", where=f"{source}: sweep.{key}"
             )
         name = _SHORT.get(key, key)
-        if "." not in name and name != "bias":
+        if "." not in name and name not in Config.model_fields:
             raise ConfigError(
                 "is not a key of the configuration",
                 where=f"{source}: sweep.{key}",
-                hint='Use methods, alphas, seeds, bias, or "section.key".',
+                hint='Use methods, alphas, seeds, a section such as bias, or "section.key".',
             )
         yield name, values
 
@@ -124,9 +125,11 @@ def _name(axes: Mapping[str, list[Any]], chosen: Mapping[str, Any]) -> str:
     return name.replace("=", "-") if len(name) < 60 else folder_name(name)
 
 
-def load_grid(path: Path, overrides: tuple[str, ...] = ()) -> Loaded:
-    """Read a file with a `[sweep]` section."""
+def load_grid(path: Path, overrides: tuple[str, ...] = (), base: Path | None = None) -> Loaded:
+    """Read a file with a `[sweep]` section; `base` is what its paths are relative to instead."""
     loaded = load(path, overrides)
+    if base is not None:
+        loaded = replace(loaded, base=base.resolve())
     if not loaded.sweep:
         raise ConfigError(
             "there is no [sweep] section", where=str(path), hint="`vitrail run` plays a single run."

@@ -18,7 +18,10 @@ def preset(method: str) -> Path:
 def reproduction(
     name: str, scale: Literal["small", "paper"], data: Path | None
 ) -> tuple[Path, tuple[str, ...]]:
-    """The grid of a results table, and the overrides that point it at the images."""
+    """The grid of a results table, and the overrides that point it at the images.
+
+    A grid over several files wants the folder they lie in, which `load_grid` takes as its base.
+    """
     names = {
         p.name.rpartition(".small.toml")[0] for p in (FOLDER / "reproduce").glob("*.small.toml")
     }
@@ -27,11 +30,13 @@ def reproduction(
             f"there is no table {name!r}", where="reproduce", hint=nearest(name, names)
         )
     file = FOLDER / "reproduce" / f"{name}.{scale}.toml"
-    if data is None:
-        if "# needs --data" in file.read_text(encoding="utf-8"):
-            raise ConfigError(
-                f"table {name!r} needs images", where="reproduce", hint="Add --data PATH."
-            )
+    text = file.read_text(encoding="utf-8")
+    wants = "FOLDER" if "# needs --data FOLDER" in text else "PATH"
+    if "# needs --data" in text and (data is None or (wants == "FOLDER" and not data.is_dir())):
+        raise ConfigError(
+            f"table {name!r} needs images", where="reproduce", hint=f"Add --data {wants}."
+        )
+    if data is None or wants == "FOLDER":
         return file, ()
     return file, (f"data.path={str(data.resolve())!r}",)
 

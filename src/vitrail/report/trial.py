@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from torch import Tensor
 
 from vitrail.audit.contrast import contrasts
 from vitrail.audit.extract import Extractor, tables_of
-from vitrail.audit.finding import LEVEL
-from vitrail.audit.null import Null, holm
+from vitrail.config.schema import Bias
 from vitrail.data.normalize import Normalize
 from vitrail.engine.federation import Federation, assemble
 from vitrail.engine.sweep import Cell
@@ -43,6 +41,12 @@ class Case:
     truth: tuple[str, str] | None
     scores: tuple[tuple[str, str, float], ...]
     hit: float | None  # the share of marked images in whose mark the named center lies
+    detail: str = ""  # what tells marks of one kind apart
+
+    @property
+    def mark(self) -> str:
+        """The kind of mark with its strength, size and position."""
+        return f"{self.kind} {self.detail}".strip()
 
 
 def case(cell: Cell, seen: dict[bytes, Tensor] | None = None) -> Case:
@@ -77,7 +81,18 @@ def case(cell: Cell, seen: dict[bytes, Tensor] | None = None) -> Case:
     hit = None
     if mine is not None and mine.place is not None:
         hit = _inside(federation, where, classes.index(what), mine.place)
-    return Case(cell.name, bias.kind, config.partition.kind, (where, what), scores, hit)
+    truth = (where, what)
+    return Case(cell.name, bias.kind, config.partition.kind, truth, scores, hit, _detail(bias))
+
+
+def _detail(bias: Bias) -> str:
+    """Such as "0.2 random" for a mark of that size, or "x 0.5" for one of half strength."""
+    words = [] if bias.kind in ("color", "brightness", "blur") else [f"{bias.size:g}"]
+    if bias.strength < 1:
+        words.append(f"x {bias.strength:g}")
+    if bias.position == "random":
+        words.append("random")
+    return " ".join(words)
 
 
 def _inside(
@@ -117,106 +132,4 @@ def cases(
 def _read(raw: dict[str, Any]) -> Case:
     truth = None if raw["truth"] is None else (raw["truth"][0], raw["truth"][1])
     scores = tuple((s, c, float(v)) for s, c, v in raw["scores"])
-    return Case(raw["name"], raw["kind"], raw["partition"], truth, scores, raw["hit"])
-
-
-def null_of(found: Sequence[Case], about: str) -> Null:
-    """The null that unbiased federations give."""
-    return Null.of([s for case in found if case.truth is None for *_, s in case.scores], about)
-
-
-@dataclass(frozen=True)
-class Trial:
-    """The figures of the claims, for one set of federations."""
-
-    biased: int
-    judged: int  # biased ones whose site has images enough to say anything of the class
-    unbiased: int
-    auc: float
-    first: int
-    named: int
-    inside: tuple[int, int]  # marks found whose center was right, of those with a place
-    false_alarms: int
-
-    def text(self) -> str:
-        """As lines for a terminal and the docs."""
-        low, high = exact_interval(self.false_alarms, self.unbiased)
-        at, to = exact_interval(self.first, self.judged)
-        return "\n".join(
-            [
-                f"{self.biased} biased federations ({self.judged} with images enough at the site), "
-                f"{self.unbiased} unbiased",
-                f"AUC per site and class            {self.auc:.3f}",
-                f"origin (site and class) first     {self.first}/{self.judged} "
-                f"(95 % interval {at:.2f} to {to:.2f})",
-                f"verdict `biased` for the origin   {self.named}/{self.judged}",
-                f"center inside the mark            {self.inside[0]}/{self.inside[1]}",
-                f"unbiased federations with alarm   {self.false_alarms}/{self.unbiased} "
-                f"(95 % interval {low:.3f} to {high:.3f})",
-            ]
-        )
-
-
-def summarize(found: Sequence[Case], null: Null) -> Trial:
-    """AUC over sites and classes, origin first, the right place, false alarms.
-
-    Where the biased site knows two classes only, the other one is told from the marked one by
-    the mark just as well: a consequence, which is not counted.
-    """
-    good: list[float] = []
-    bad: list[float] = []
-    first = named = alarms = judged = right = placed = 0
-    for item in found:
-        scores = {(site, label): score for site, label, score in item.scores}
-        scores = {key: s for key, s in scores.items() if not _consequence(key, item)}
-        p_values = holm([null.p_value(s) for s in scores.values()])
-        sure = [key for key, p in zip(scores, p_values, strict=True) if p < LEVEL]
-        if item.truth is None:
-            alarms += bool(sure)
-        elif item.truth in scores:
-            judged += 1
-            bad.append(scores[item.truth])
-            first += max(scores, key=lambda key: scores[key]) == item.truth
-            named += item.truth in sure
-            if item.truth in sure and item.hit is not None:
-                placed += 1
-                right += item.hit >= 0.5
-        good += [score for key, score in scores.items() if key != item.truth]
-    return Trial(
-        biased=sum(item.truth is not None for item in found),
-        judged=judged,
-        unbiased=sum(item.truth is None for item in found),
-        auc=auc(np.array(bad), np.array(good)),
-        first=first,
-        named=named,
-        inside=(right, placed),
-        false_alarms=alarms,
-    )
-
-
-def _consequence(key: tuple[str, str], item: Case) -> bool:
-    """Whether a class stands out only because it is all that the marked class is compared with."""
-    if item.truth is None or key == item.truth or key[0] != item.truth[0]:
-        return False
-    return sum(site == key[0] for site, _, _ in item.scores) == 2
-
-
-def auc(positive: npt.NDArray[np.float64], negative: npt.NDArray[np.float64]) -> float:
-    """The chance that a positive scores higher than a negative, ties counting half."""
-    if not len(positive) or not len(negative):
-        return float("nan")
-    above = (positive[:, None] > negative).mean()
-    ties = (positive[:, None] == negative).mean()
-    return float(above + ties / 2)
-
-
-def exact_interval(hits: int, count: int, level: float = 0.95) -> tuple[float, float]:
-    """Clopper and Pearson's interval for a share."""
-    from scipy.stats import beta  # slow to import, seldom needed
-
-    if count == 0:
-        return 0.0, 1.0
-    tail = (1 - level) / 2
-    low = 0.0 if hits == 0 else float(beta.ppf(tail, hits, count - hits + 1))
-    high = 1.0 if hits == count else float(beta.ppf(1 - tail, hits + 1, count - hits))
-    return low, high
+    return Case(**{**raw, "truth": truth, "scores": scores})
