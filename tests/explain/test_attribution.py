@@ -5,8 +5,11 @@ import copy
 import pytest
 import torch
 
+from vitrail.config.schema import Model
 from vitrail.errors import ConfigError, DataError
 from vitrail.explain.attribution import ATTRIBUTIONS, Settings, attribute, last_map
+from vitrail.models import build
+from vitrail.models.network import make_network
 from vitrail.rng import server
 
 TARGETS = torch.tensor([0, 2, 1])
@@ -66,13 +69,13 @@ def test_smoothgrad_without_noise_is_the_gradient_and_repeats_itself(network, pi
     assert torch.equal(one, again) and not torch.allclose(one, other)
 
 
-@pytest.mark.parametrize("name", ["gradient", "smoothgrad", "integrated-gradients", "grad-cam"])
+@pytest.mark.parametrize("name", sorted(ATTRIBUTIONS))
 @pytest.mark.parametrize("backbone", ["small-cnn", "resnet8"])
 def test_frozen_stages_change_nothing(network, picture, name, backbone):
     x = picture(3)
     settings = Settings(steps=3, samples=2)
     maps = [
-        attribute(name, network(frozen=frozen, backbone=backbone), x, TARGETS, settings)
+        attribute(name, network("linear", frozen=frozen, backbone=backbone), x, TARGETS, settings)
         for frozen in (False, True)
     ]
     assert maps[0].abs().sum() > 0 and torch.equal(*maps)
@@ -80,7 +83,7 @@ def test_frozen_stages_change_nothing(network, picture, name, backbone):
 
 @pytest.mark.parametrize("name", sorted(ATTRIBUTIONS))
 def test_chunks_do_not_matter_and_nothing_is_left_on_the_model(network, picture, name):
-    net, x = network(backbone="resnet8").train(), picture(3)
+    net, x = network("linear", backbone="resnet8").train(), picture(3)
     net.neck.eval()
     before = copy.deepcopy(net.state_dict())
     modes = [module.training for module in net.modules()]
@@ -107,10 +110,32 @@ def test_the_last_map_is_what_the_network_computes(network, picture):
     torch.testing.assert_close(net.head(net.neck(z))["logits"], net(picture()))
 
 
-@pytest.mark.parametrize(("name", "told"), [("lrp", "not there yet"), ("gradcam", "grad-cam")])
-def test_an_unknown_name_is_refused_in_a_sentence(network, picture, name, told):
-    with pytest.raises(ConfigError, match=told):
-        attribute(name, network(), picture(), torch.tensor([0]))
+def test_an_unknown_name_is_refused_in_a_sentence(network, picture):
+    with pytest.raises(ConfigError, match="grad-cam"):
+        attribute("gradcam", network(), picture(), torch.tensor([0]))
+
+
+@pytest.mark.parametrize("name", sorted(ATTRIBUTIONS))
+def test_a_plain_classifier_is_attributed_like_a_network(network, picture, name):
+    net, x = network("linear", backbone="resnet8"), picture(3)
+    plain = build("resnet8", 3, width=8).eval()
+    plain.load_state_dict(
+        {**net.backbone.state_dict(), "fc.weight": net.head.weight, "fc.bias": net.head.bias}
+    )
+    settings = Settings(steps=3, samples=2)
+    found, wanted = (attribute(name, model, x, TARGETS, settings) for model in (plain, net))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["gradient", "grad-cam", "lrp"])
+def test_stages_that_are_not_used_take_no_part(picture, name):
+    model = Model(backbone="resnet8", width=8, until="layer2")
+    net = make_network(model, "linear", 3, 3, server(0))[0].eval()
+    x = picture(3)
+    found = attribute(name, net, x, TARGETS)
+    if name == "gradient":
+        torch.testing.assert_close(found, reference(net, x, name).detach(), rtol=1e-3, atol=1e-6)
+    assert found.abs().sum() > 0
 
 
 def test_images_and_classes_must_fit(network, picture):

@@ -1,7 +1,7 @@
 """Attribution maps: which pixels a logit depends on, for any network, in chunks.
 
-They need nothing of the network but its stages, and leave nothing behind: no hooks, no
-gradients, the mode it was in. Frozen stages are passed like the others.
+A network of a run or a plain classifier of `models.build` will do. They leave nothing behind: no
+hooks, no gradients, the mode it was in. Frozen stages are passed like the others.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.errors import ConfigError, DataError
+from vitrail.models.backbone import Backbone
 from vitrail.models.network import Network
 from vitrail.registry import Registry
 from vitrail.rng import Key, server
@@ -30,34 +32,30 @@ class Settings:
     `steps` points of the path of integrated gradients, which starts at `baseline` (in what the
     network sees, so 0 is the middle of the range with most normalizations); `samples` noisy
     copies for SmoothGrad, `noise` times each image's range as their SD, drawn from `key`.
+    Relevance propagation starts with 1 at the class (`one-hot`) or with its `logit`.
     """
 
     steps: int = 32
     baseline: float = 0.0
     samples: int = 25
     noise: float = 0.15
+    start: Literal["one-hot", "logit"] = "one-hot"
     key: Key = field(default_factory=lambda: server(0).at("attribution"))
 
 
-Attribution = Callable[[Network, Tensor, Tensor, Settings, int], Tensor]
+Attribution = Callable[[nn.Module, Tensor, Tensor, Settings, int], Tensor]
 ATTRIBUTIONS: Registry[Attribution] = Registry("attribution", "attribution")
 
 
 def attribute(
     method: str,
-    model: Network,
+    model: nn.Module,
     images: Tensor,
     targets: Tensor,
     settings: Settings | None = None,
     chunk: int = CHUNK,
 ) -> Tensor:
     """Raw maps [N, H, W] of normalized images [N, C, H, W] for one class each, channels summed."""
-    if method == "lrp" and method not in ATTRIBUTIONS:
-        raise ConfigError(
-            "layer-wise relevance propagation is not there yet",
-            where="attribution",
-            hint=f"Valid: {', '.join(ATTRIBUTIONS)}",
-        )
     rule = ATTRIBUTIONS[method]
     if images.dim() != 4 or len(targets) != len(images):
         raise DataError(
@@ -85,32 +83,50 @@ def resting(model: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
-def last_map(network: Network, x: Tensor) -> Tensor:
+def last_map(model: nn.Module, x: Tensor) -> Tensor:
     """The output of the backbone's last stage, with gradients through frozen stages too.
 
     The layout is plain: see `models.network.channels_last_is_safe`.
     """
-    for _, step in network.backbone.stages():
+    backbone = model.backbone if isinstance(model, Network) else model
+    if not isinstance(backbone, Backbone):
+        raise ConfigError(
+            f"{type(model).__name__} has no stages that say where its last map is",
+            where="attribution",
+            hint="Use gradient, or a backbone of vitrail.models.",
+        )
+    end = model.end if isinstance(model, Network) else None
+    for _, step in backbone.stages()[:end]:
         x = step(x.contiguous())
     return x
 
 
-def logits_of(network: Network, features: Tensor) -> Tensor:
+def logits_of(model: nn.Module, features: Tensor) -> Tensor:
     """Logits from the output of the backbone's last stage."""
-    logits: Tensor = network.head(network.head.reduce(network.neck(features)))["logits"]
+    if isinstance(model, Backbone):
+        return model.classify(features)
+    assert isinstance(model, Network)
+    logits: Tensor = model.head(model.head.reduce(model.neck(features)))["logits"]
     return logits
 
 
-def _gradient(network: Network, x: Tensor, targets: Tensor) -> Tensor:
+def class_logits(model: nn.Module, x: Tensor) -> Tensor:
+    """Images to logits, with gradients all the way."""
+    if isinstance(model, Network | Backbone):
+        return logits_of(model, last_map(model, x))
+    logits: Tensor = model(x)
+    return logits
+
+
+def _gradient(model: nn.Module, x: Tensor, targets: Tensor) -> Tensor:
     """d logit / d pixel, [N, C, H, W]; images do not see each other in evaluation mode."""
     x = x.requires_grad_()
-    logits = logits_of(network, last_map(network, x))
-    chosen = logits.gather(1, targets[:, None]).sum()
+    chosen = class_logits(model, x).gather(1, targets[:, None]).sum()
     return torch.autograd.grad(chosen, x)[0]
 
 
 @ATTRIBUTIONS.register("gradient")
-def gradient(network: Network, x: Tensor, targets: Tensor, settings: Settings, at: int) -> Tensor:
+def gradient(network: nn.Module, x: Tensor, targets: Tensor, settings: Settings, at: int) -> Tensor:
     """The gradient of the logit (Simonyan et al. 2014, arXiv:1312.6034)."""
     del settings, at
     return _gradient(network, x, targets).sum(1)
@@ -118,7 +134,7 @@ def gradient(network: Network, x: Tensor, targets: Tensor, settings: Settings, a
 
 @ATTRIBUTIONS.register("gradient-x-input")
 def gradient_x_input(
-    network: Network, x: Tensor, targets: Tensor, settings: Settings, at: int
+    network: nn.Module, x: Tensor, targets: Tensor, settings: Settings, at: int
 ) -> Tensor:
     """The gradient times the input (Shrikumar et al. 2017, arXiv:1605.01713)."""
     del settings, at
@@ -126,7 +142,9 @@ def gradient_x_input(
 
 
 @ATTRIBUTIONS.register("smoothgrad")
-def smoothgrad(network: Network, x: Tensor, targets: Tensor, settings: Settings, at: int) -> Tensor:
+def smoothgrad(
+    network: nn.Module, x: Tensor, targets: Tensor, settings: Settings, at: int
+) -> Tensor:
     """The mean gradient over noisy copies (Smilkov et al. 2017, arXiv:1706.03825)."""
     # a generator for each image, so that the chunks do not matter
     draws = [settings.key.at("image", at + row).torch() for row in range(len(x))]
@@ -140,7 +158,7 @@ def smoothgrad(network: Network, x: Tensor, targets: Tensor, settings: Settings,
 
 @ATTRIBUTIONS.register("integrated-gradients")
 def integrated_gradients(
-    network: Network, x: Tensor, targets: Tensor, settings: Settings, at: int
+    network: nn.Module, x: Tensor, targets: Tensor, settings: Settings, at: int
 ) -> Tensor:
     """The gradient along a straight path from a baseline (Sundararajan et al. 2017,
     arXiv:1703.01365), by Gauss-Legendre quadrature; it adds up to the difference of logits."""
@@ -156,7 +174,7 @@ def integrated_gradients(
 
 
 @ATTRIBUTIONS.register("grad-cam")
-def grad_cam(network: Network, x: Tensor, targets: Tensor, settings: Settings, at: int) -> Tensor:
+def grad_cam(network: nn.Module, x: Tensor, targets: Tensor, settings: Settings, at: int) -> Tensor:
     """The last stage's channels, weighted by their mean gradient, where they speak for the class
     (Selvaraju et al. 2017, arXiv:1610.02391); bilinear at the size of the image."""
     del settings, at

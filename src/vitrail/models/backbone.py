@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Literal, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.registry import Registry
@@ -50,17 +49,19 @@ class Backbone(nn.Module):
 
     def with_classifier(self, classes: int) -> Backbone:
         """Add the family's linear layer, for use as a plain classifier."""
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.add_module(self.linear_name, nn.Linear(self.channels, classes))
         return self
+
+    def classify(self, z: Tensor) -> Tensor:
+        """The feature map to logits, once there is a classifier."""
+        logits: Tensor = getattr(self, self.linear_name)(torch.flatten(self.avgpool(z), 1))
+        return logits
 
     def forward(self, x: Tensor) -> Tensor:
         """The feature map, or the logits once there is a classifier."""
         z = self.features(x)
-        linear = getattr(self, self.linear_name, None)
-        if linear is None:
-            return z
-        logits: Tensor = linear(torch.flatten(F.adaptive_avg_pool2d(z, 1), 1))
-        return logits
+        return self.classify(z) if hasattr(self, self.linear_name) else z
 
 
 class Builder(Protocol):

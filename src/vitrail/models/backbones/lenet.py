@@ -35,16 +35,14 @@ class LeNet(Backbone):
         self.add_module(self.linear_name, nn.Linear(self.channels * side * side, classes))
         return self
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The feature map, or the logits once there is a classifier."""
-        z = self.features(x)
-        linear = getattr(self, self.linear_name, None)
-        if linear is None:
-            return z
+    def classify(self, z: Tensor) -> Tensor:
+        """The feature map, pixel by pixel, to logits."""
+        linear = getattr(self, self.linear_name)
         flat = torch.flatten(z, 1)
         if flat.shape[1] != linear.in_features:
             raise DataError(
-                f"LeNet's classifier does not fit images of {x.shape[3]} x {x.shape[2]} pixels",
+                "LeNet's classifier does not fit images of up to "
+                f"{4 * z.shape[3]} x {4 * z.shape[2]} pixels",
                 where="data.image_size",
                 hint="Build it as LeNet(in_channels, width).with_classifier(classes, image_size).",
             )
