@@ -9,6 +9,7 @@ from vitrail.geometry import deviation
 from vitrail.geometry.frames import draw
 from vitrail.models import HEADS, FlatModel, Network, SubspaceHead, inventory
 from vitrail.models.build import build_backbone
+from vitrail.models.subspace import bottleneck
 from vitrail.rng import scope, server
 
 KEY = server(2)
@@ -141,6 +142,28 @@ def test_the_neck_is_what_was_asked_for(between, activation):
     expected = torch.einsum("oc,nchw->nohw", second, hidden)
     expected = expected.sigmoid() if activation else expected
     torch.testing.assert_close(neck(x).detach(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", [None, "sigmoid"])
+def test_the_folded_neck_and_its_gradients_are_those_of_two_convolutions(activation):
+    options = Subspaces(depth=N, hidden=5, activation=activation)
+    with scope(KEY):
+        neck = bottleneck(16, options).double()
+    x = torch.randn(4, 16, 3, 3, generator=KEY.torch(), dtype=torch.float64)
+    with torch.no_grad():  # biases start at 0, where a wrong fold would go unseen
+        for at, bias in enumerate((neck.conv1.bias, neck.conv2.bias)):
+            bias.copy_(torch.randn(bias.shape, generator=KEY.at("bias", at).torch()))
+    literal = neck.conv2(neck.conv1(x))
+    expected = literal.sigmoid() if activation else literal
+    named = dict(neck.named_parameters())
+    assert list(named) == ["conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias"]
+    wanted = torch.autograd.grad(expected.square().sum(), list(named.values()))
+    found = neck(x)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    got = torch.autograd.grad(found.square().sum(), list(named.values()))
+    for one, other in zip(got, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
+    assert neck(x[:0]).shape == (0, N, 3, 3)
 
 
 def test_one_class_has_nobody_to_be_separated_from():

@@ -18,11 +18,11 @@ from vitrail.engine.plan import Plan
 from vitrail.engine.pool import Pool, chunks_of
 from vitrail.errors import RunError
 from vitrail.files import writing
-from vitrail.local.inputs import Rows
+from vitrail.local.inputs import Rows, stored
 from vitrail.models.network import Network
 
 _CHUNK = 32
-_VERSION = 1
+_VERSION = 2
 Features = npt.NDArray[np.float32]
 Progress = Callable[[int, int], None]
 
@@ -36,9 +36,10 @@ def cached_features(
 ) -> Path:
     """The features of all images as a file [images, views, ...], computed if it is not there yet.
 
-    The file is named by a digest of pixels, frozen weights, normalization and views, so that
-    runs on the same images share it and nothing stale is ever read. Where a bias was injected and
-    the features of the images before it are there, only chunks that it touched are computed.
+    Maps lie channels last in it. The file is named by a digest of pixels, frozen weights,
+    normalization and views, so that runs on the same images share it and nothing stale is read.
+    Where a bias was injected and the features of the images before it are there, only chunks that
+    it touched are computed.
     """
     views = plan.config.data.views
     path = cache_folder() / f"features-{_digest(plan, network, federation.images.images)}.npy"
@@ -46,20 +47,21 @@ def cached_features(
         return path
     rows = np.arange(len(federation.images), dtype=np.int64)
     chunks = chunks_of(rows, _CHUNK)
-    stored, known, chunks = _known(plan, network, federation, chunks)
+    before, known, chunks = _known(plan, network, federation, chunks)
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     target = None
     try:
         with writing(path):
             for number, view in enumerate(views):
                 for at, found in enumerate(pool.prefix(chunks, view)):
+                    values = stored(found)
                     if target is None:
-                        shape = (len(rows), len(views), *found.shape[1:])
+                        shape = (len(rows), len(views), *values.shape[1:])
                         _check_room(path.parent, 4 * int(np.prod(shape)))
                         target = open_memmap(temporary, "w+", np.float32, shape)
                         for part in known:
-                            target[part] = stored[part]
-                    target[chunks[at], number] = found.numpy()
+                            target[part] = before[part]
+                    target[chunks[at], number] = values
                     if progress is not None:
                         progress(number * len(chunks) + at + 1, len(views) * len(chunks))
             if target is not None:

@@ -7,14 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vitrail.engine.host import Host
 from vitrail.engine.tasks import Down, Missing, Reply, Task
 from vitrail.local.evaluate import CHUNK
-from vitrail.local.inputs import Rows
+from vitrail.local.inputs import Rows, load_features
 
 
 class Pool(Protocol):
@@ -81,7 +80,7 @@ class InProcess:
 
     def use_features(self, path: Path) -> None:
         """Map the file."""
-        self.host.inputs = replace(self.host.inputs, features=np.load(path, mmap_mode="r"))
+        self.host.inputs = replace(self.host.inputs, features=load_features(path))
 
     def close(self) -> None:
         """Give the caller its threads back."""

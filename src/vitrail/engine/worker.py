@@ -25,7 +25,7 @@ from vitrail.engine.host import Host
 from vitrail.engine.plan import make_plan
 from vitrail.engine.tasks import Down, Task
 from vitrail.errors import VitrailError
-from vitrail.local.inputs import Inputs
+from vitrail.local.inputs import Inputs, load_features
 
 _PR_SET_PDEATHSIG = 1
 
@@ -102,7 +102,7 @@ def serve(channel: socket.socket) -> None:
                 host.values = tensors["values"]
             elif header["op"] == "features":
                 assert host is not None
-                features = np.load(header["path"], mmap_mode="r")
+                features = load_features(header["path"])
                 host.inputs = replace(host.inputs, features=features)
             else:
                 assert host is not None

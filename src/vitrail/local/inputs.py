@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,8 @@ _PRELOAD_BYTES = 256 * 2**20
 class Inputs:
     """All images of a process, read-only, and how rows of them become tensors.
 
-    With `features` (shape [N, views, ...]) the frozen stages are not run again.
+    With `features` ([N, views, ...], maps as [N, views, C, H, W] in either memory order) the
+    frozen stages are not run again.
     """
 
     images: npt.NDArray[np.uint8]
@@ -39,8 +41,15 @@ class Inputs:
     def plain(self, rows: Rows) -> Tensor:
         """Rows as they are, for evaluation: view 0 of the features, or the normalized images."""
         if self.features is not None:
-            return torch.from_numpy(self.features[rows, 0]).to(self.device)
+            return self.viewed(self.features, rows, 0)
         return self.normalize(self.images[rows]).to(self.device)
+
+    def viewed(self, features: npt.NDArray[np.float32], rows: Rows, views: Rows | int) -> Tensor:
+        """One view of each row; maps that lie channels last are copied as they lie."""
+        if features.ndim == 5 and not features.flags.c_contiguous:
+            maps = features.transpose(0, 1, 3, 4, 2)[rows, views]
+            return channels_first(torch.from_numpy(maps).to(self.device))
+        return torch.from_numpy(features[rows, views]).to(self.device)
 
     def targets(self, rows: Rows) -> Tensor:
         """The labels of some rows."""
@@ -72,16 +81,29 @@ class Feed:
     def batch(self, at: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and labels at some positions, with the random views asked for."""
         if self._all is not None:
-            x = channels_first(self._all[at])
+            # Rows as vectors: picking whole maps takes ten times as long.
+            picked = self._all.flatten(1).index_select(0, at.to(self._all.device))
+            x = channels_first(picked.view(len(at), *self._all.shape[1:]))
         elif self.views > 1 and self.inputs.features is not None:
             view = torch.randint(self.views, (len(at),), generator=self.generator)
-            x = torch.from_numpy(self.inputs.features[self.rows[at.numpy()], view.numpy()])
-            x = x.to(self.inputs.device)
+            x = self.inputs.viewed(self.inputs.features, self.rows[at.numpy()], view.numpy())
         else:
             x = self.inputs.plain(self.rows[at.numpy()])
         if self.inputs.augment.active and self.inputs.features is None:
             x = augment(x, self.inputs.augment, self.generator)
         return x, self.labels[at]
+
+
+def stored(maps: Tensor) -> npt.NDArray[np.float32]:
+    """Features as they are kept in a file: maps channels last, the order training reads them in."""
+    found: npt.NDArray[np.float32] = channels_last(maps).numpy()
+    return found
+
+
+def load_features(path: str | Path) -> npt.NDArray[np.float32]:
+    """Map a file of features; maps are seen as [N, views, C, H, W]."""
+    found: npt.NDArray[np.float32] = np.load(path, mmap_mode="r")
+    return found.transpose(0, 1, 4, 2, 3) if found.ndim == 5 else found
 
 
 def channels_last(x: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ class SubspaceHead(PartHead):
 
     def forward(self, z: Tensor) -> Outputs:
         """Logits, and the classes' scores before G."""
-        scores = self._best(self.maps(z).flatten(2)).values.mean(2)
+        scores = self._best(self.maps(z).flatten(2), ranked=False).values.mean(2)
         return {"logits": F.linear(scores, self.weight), "scores": scores}
 
     def loss(self, outputs: Outputs, labels: Tensor) -> dict[str, Tensor]:
@@ -106,8 +106,8 @@ class SubspaceHead(PartHead):
                 )
         return found
 
-    def _best(self, energies: Tensor) -> torch.return_types.topk:
-        """The top patches by each class's own energy."""
+    def _best(self, energies: Tensor, ranked: bool = True) -> torch.return_types.topk:
+        """The top patches by each class's own energy; a mean does not need them in order."""
         positions = energies.shape[-1]
         count = min(_TOP, positions) if self.options.top is None else self.options.top
         if count > positions:
@@ -116,7 +116,7 @@ class SubspaceHead(PartHead):
                 where="model.subspaces.top",
                 hint="Ask for fewer, or use larger images.",
             )
-        return energies.topk(count, dim=-1)
+        return energies.topk(count, dim=-1, sorted=ranked)
 
 
 @HEADS.register("fedgrasp")

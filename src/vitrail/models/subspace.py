@@ -14,6 +14,28 @@ from vitrail.geometry import orthonormal
 from vitrail.models.addon import initialize
 
 
+class Folded(nn.Sequential):
+    """Two 1x1 convolutions with nothing between them, applied as the one that they are.
+
+    The product of their weights is small beside the maps, so a pass over wide features costs as
+    if the layer between were not there; gradients reach both through the product.
+    """
+
+    conv1: nn.Conv2d
+    conv2: nn.Conv2d
+
+    def forward(self, z: Tensor) -> Tensor:
+        """conv2(conv1(z)), and what follows them, to rounding."""
+        first, second = self.conv1, self.conv2
+        assert first.bias is not None and second.bias is not None
+        outer = second.weight.flatten(1)
+        weight = outer @ first.weight.flatten(1)
+        z = F.conv2d(z, weight[:, :, None, None], torch.mv(outer, first.bias) + second.bias)
+        for layer in list(self)[2:]:
+            z = layer(z)
+        return z
+
+
 def bottleneck(channels: int, options: Subspaces) -> nn.Sequential:
     """Two 1x1 convolutions to the depth of a patch, with a width of their own between them.
 
@@ -26,7 +48,7 @@ def bottleneck(channels: int, options: Subspaces) -> nn.Sequential:
     layers["conv2"] = nn.Conv2d(options.hidden, options.depth, 1)
     if options.activation == "sigmoid":
         layers["sigmoid"] = nn.Sigmoid()
-    neck = nn.Sequential(layers)
+    neck = nn.Sequential(layers) if options.between == "relu" else Folded(layers)
     initialize(neck)
     return neck
 

@@ -55,10 +55,12 @@ class TesHead(PartHead):
 
     def forward(self, z: Tensor) -> Outputs:
         """Logits, and the largest cosine of each vector over positions, [N, classes x p]."""
-        activations = self.maps(z)
-        lengths = torch.linalg.vector_norm(z, dim=1, keepdim=True).clamp_min(1e-12)
-        cosines = (activations / lengths).amax((2, 3))
-        logits = F.linear(activations.amax((2, 3)), self.weight)
+        activations = self.maps(z).flatten(2)
+        lengths = torch.linalg.vector_norm(z, dim=1).clamp_min(1e-12).flatten(1)
+        with torch.no_grad():  # only the places that win are differentiated
+            places = (activations / lengths[:, None]).argmax(2)
+        cosines = activations.gather(2, places[..., None])[..., 0] / lengths.gather(1, places)
+        logits = F.linear(activations.max(2).values, self.weight)
         return {"logits": logits, "cosines": cosines}
 
     def loss(self, outputs: Outputs, labels: Tensor) -> dict[str, Tensor]:
