@@ -1,0 +1,186 @@
+"""A drawing as a list of shapes, which becomes inline SVG, a standalone SVG file, or a PNG.
+
+One list for all three, so that a figure in a paper is the figure in the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Literal, TypeAlias
+
+from vitrail.report.document.markup import Html
+from vitrail.report.document.palette import light
+
+Point = tuple[float, float]
+Anchor = Literal["start", "middle", "end"]
+Sign = Literal["circle", "ring", "square", "triangle", "diamond"]
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
+
+
+@dataclass(frozen=True)
+class Path:
+    """A line through points, or an area if it has a `fill`; `series` lets it be picked out."""
+
+    points: tuple[Point, ...]
+    stroke: str | None = None
+    width: float = 1.0
+    dash: tuple[float, ...] = ()
+    fill: str | None = None
+    alpha: float = 1.0
+    series: str = ""
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A sign at a point; `alpha` 0 makes it a place to hover over."""
+
+    at: Point
+    radius: float
+    role: str
+    sign: Sign = "circle"
+    alpha: float = 1.0
+    series: str = ""
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Words; `turn` is in degrees, against the clock."""
+
+    at: Point
+    text: str
+    role: str = "ink"
+    size: float = 12.0
+    anchor: Anchor = "start"
+    bold: bool = False
+    turn: float = 0.0
+    series: str = ""
+    tip: str = ""
+
+
+Shape: TypeAlias = Path | Mark | Text
+
+
+def line(a: Point, b: Point, role: str = "line", width: float = 1.0, **more: object) -> Path:
+    """A straight line."""
+    return Path((a, b), stroke=role, width=width, **more)  # type: ignore[arg-type]
+
+
+def box(x: float, y: float, width: float, height: float, fill: str, **more: object) -> Path:
+    """A rectangle."""
+    corners = ((x, y), (x + width, y), (x + width, y + height), (x, y + height))
+    return Path(corners, fill=fill, **more)  # type: ignore[arg-type]
+
+
+def outline(mark: Mark) -> tuple[Point, ...]:
+    """The corners of a sign that has corners."""
+    (x, y), r = mark.at, mark.radius
+    if mark.sign == "square":
+        s = 0.89 * r  # as much ink as the circle
+        return (x - s, y - s), (x + s, y - s), (x + s, y + s), (x - s, y + s)
+    if mark.sign == "triangle":
+        return (x, y - 1.2 * r), (x + 1.1 * r, y + 0.8 * r), (x - 1.1 * r, y + 0.8 * r)
+    return (x, y - 1.25 * r), (x + 1.25 * r, y), (x, y + 1.25 * r), (x - 1.25 * r, y)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Shapes on a sheet of `width` x `height` units; `title` and `about` say what is seen."""
+
+    width: float
+    height: float
+    title: str
+    about: str = ""
+    shapes: Sequence[Shape] = field(default=())
+
+    def inline(self, class_: str = "") -> Html:
+        """For the page: colors by role, so that they follow light and dark."""
+        told = escape(f"{self.title}. {self.about}" if self.about else self.title)
+        head = (
+            f'<svg class="chart {class_}" role="img" aria-label="{told}" '
+            f'viewBox="0 0 {self.width:g} {self.height:g}">'
+        )
+        return Html(head + "".join(_svg(shape, page=True) for shape in self.shapes) + "</svg>")
+
+    def file(self) -> str:
+        """A file of its own, in the colors of paper."""
+        about = f"<desc>{escape(self.about)}</desc>" if self.about else ""
+        body = "".join(_svg(shape, page=False) for shape in self.shapes)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width:g}" '
+            f'height="{self.height:g}" viewBox="0 0 {self.width:g} {self.height:g}" '
+            f'font-family="{escape(FONT)}"><title>{escape(self.title)}</title>{about}'
+            f'<rect width="100%" height="100%" fill="{light("card")}"/>{body}</svg>\n'
+        )
+
+
+def _paint(kind: Literal["fill", "stroke"], role: str | None, page: bool) -> tuple[str, str]:
+    """The class and the attribute that paint a shape; one of them is empty."""
+    if role is None:
+        return "", f' {kind}="none"'
+    return (f"{kind[0]}-{role}", "") if page else ("", f' {kind}="{light(role)}"')
+
+
+def _common(classes: Sequence[str], shape: Shape, page: bool) -> str:
+    names = [name for name in (*classes, "tip" if page and shape.tip else "") if name]
+    told = f' class="{" ".join(names)}"' if names else ""
+    if page and shape.series:
+        told += f' data-series="{escape(shape.series)}"'
+    if page and shape.tip:
+        told += f' data-tip="{escape(shape.tip)}"'
+    return told
+
+
+def _svg(shape: Shape, page: bool) -> str:
+    if isinstance(shape, Text):
+        return _text(shape, page)
+    if isinstance(shape, Mark):
+        if not page and shape.alpha == 0:
+            return ""
+        if shape.sign in ("square", "triangle", "diamond"):
+            drawn = Path(
+                outline(shape), None, 0, (), shape.role, shape.alpha, shape.series, shape.tip
+            )
+            return _path(drawn, page)
+        return _circle(shape, page)
+    return _path(shape, page)
+
+
+def _circle(mark: Mark, page: bool) -> str:
+    kind: Literal["fill", "stroke"] = "stroke" if mark.sign == "ring" else "fill"
+    name, paint = _paint(kind, mark.role, page)
+    more = ' fill="none" stroke-width="2"' if kind == "stroke" else ""
+    faint = f' opacity="{mark.alpha:g}"' if mark.alpha < 1 else ""
+    x, y = mark.at
+    common = _common([name], mark, page)
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{mark.radius:.1f}"{common}{paint}{more}{faint}/>'
+
+
+def _path(path: Path, page: bool) -> str:
+    fill_name, fill = _paint("fill", path.fill, page)
+    stroke_name, stroke = _paint("stroke", path.stroke, page) if path.stroke else ("", "")
+    places = "L".join(f"{x:.1f} {y:.1f}" for x, y in path.points)
+    closed = "Z" if path.fill is not None else ""
+    more = f' stroke-width="{path.width:g}" stroke-linejoin="round"' if path.stroke else ""
+    if path.dash:
+        more += f' stroke-dasharray="{" ".join(f"{d:g}" for d in path.dash)}"'
+    if path.alpha < 1:
+        more += f' opacity="{path.alpha:.2f}"'
+    common = _common([fill_name, stroke_name], path, page)
+    return f'<path d="M{places}{closed}"{common}{fill}{stroke}{more}/>'
+
+
+def _text(text: Text, page: bool) -> str:
+    name, paint = _paint("fill", text.role, page)
+    x, y = text.at
+    turn = f' transform="rotate({-text.turn:g} {x:.1f} {y:.1f})"' if text.turn else ""
+    bold = ' font-weight="650"' if text.bold else ""
+    anchor = f' text-anchor="{text.anchor}"' if text.anchor != "start" else ""
+    common = _common([name], text, page)
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{text.size:g}" dominant-baseline="central"'
+        f"{common}{paint}{anchor}{bold}{turn}>{escape(text.text)}</text>"
+    )
