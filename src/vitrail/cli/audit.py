@@ -54,7 +54,7 @@ def audit(
     _check(json, out, force)
     opened = Run(run)
     album = Album()
-    with _progress() as tell:
+    with progress() as tell:
         found = audit_run(opened, sites or None, tell=tell, keep=album if out else None)
     _print(found)
     if json is not None:
@@ -84,7 +84,7 @@ def _check(json: Path | None, out: Path | None, force: bool) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
+def progress() -> Iterator[Callable[[str], None]]:
     """What is being done, on stderr: one line that changes, or a line now and then."""
     console = Console(stderr=True)
     if console.is_terminal:

@@ -123,8 +123,8 @@ class Explainer:
         """The training patches of the asking site."""
         return patches_of(self.run, self.site, self.which, self.model)
 
-    def __call__(self, name: str, image: Opened) -> Explained:
-        """Predict one image and say why."""
+    def __call__(self, name: str, image: Opened, also: Sequence[int] = ()) -> Explained:
+        """Predict one image and say why; `also` are further classes to explain."""
         x = normalized(self.model, image.square)
         with torch.no_grad():
             logits = self.model.network(x)[0]
@@ -135,7 +135,7 @@ class Explainer:
                 hint="Its training diverged: lower the learning rate and run it again.",
             )
         predicted = int(logits.argmax())
-        labels = list(dict.fromkeys([predicted, *self.asked]))
+        labels = list(dict.fromkeys([predicted, *self.asked, *also]))
         resize = self.run.card["resize"]
         if self.parts:
             names = self.model.classes

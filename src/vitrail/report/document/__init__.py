@@ -1,3 +1,3 @@
-"""The report: one offline HTML file of one run or several, with every figure and table behind it."""
+"""The report: one offline HTML file of one run or several."""
 
 from __future__ import annotations

@@ -21,19 +21,41 @@ class Figure:
     caption: Html
     draw: Callable[[float], Scene]
     table: Table | None = None
+    pick: tuple[str, ...] = ()  # series that can be picked out
 
     def html(self) -> Html:
         """The drawing for wide and for narrow screens, and the numbers behind it."""
         wide = self.draw(WIDE)
-        behind = None
-        if self.table is not None:
-            behind = el("details", el("summary", "The numbers"), self.table.html())
+        behind = None if self.table is None else Folded("The numbers", self.table).html()
         enlarge = el(
-            "button", "Enlarge", type="button", class_="enlarge", aria_label=f"Enlarge: {wide.title}"
+            "button",
+            "Enlarge",
+            type="button",
+            class_="enlarge",
+            aria_label=f"Enlarge: {wide.title}",
         )
         drawn = join([wide.inline("desk"), self.draw(NARROW).inline("phone")])
         caption = el("figcaption", self.caption, enlarge)
-        return el("figure", el("div", drawn, class_="drawn"), caption, behind, class_="chart-figure")
+        return el("figure", self._picker(), el("div", drawn, class_="drawn"), caption, behind)
+
+    def _picker(self) -> Html | None:
+        if len(self.pick) < 2:
+            return None
+        options = [el("option", name, value=name) for name in self.pick]
+        select = el("select", el("option", "all", value=""), *options, data_pick=True)
+        return el("label", "Highlight ", select, class_="choose")
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A table that opens when it is asked for."""
+
+    title: str
+    table: Table
+
+    def html(self) -> Html:
+        """Closed; on paper it is left out, because it is written as CSV."""
+        return el("details", el("summary", self.title), self.table.html())
 
 
 @dataclass(frozen=True)
@@ -78,7 +100,7 @@ class Choice:
         return join([label, *views])
 
 
-Block: TypeAlias = Html | Figure | Table | Missing | Choice
+Block: TypeAlias = Html | Figure | Table | Folded | Missing | Choice
 
 
 def render(block: Block) -> Html:
@@ -122,5 +144,7 @@ def leaves(blocks: Sequence[Block]) -> Iterator[Figure | Table]:
             yield block
             if block.table is not None:
                 yield block.table
+        elif isinstance(block, Folded):
+            yield block.table
         elif isinstance(block, Table):
             yield block

@@ -37,7 +37,11 @@ class Bar:
 
 
 def dots(
-    values: Sequence[Dot], title: str, xlabel: str, width: float, words: Words = plain,
+    values: Sequence[Dot],
+    title: str,
+    xlabel: str,
+    width: float,
+    words: Words = plain,
     zero: float | None = None,
 ) -> Scene:
     """A row for each name in order; several dots of one row lie on one line."""
@@ -56,7 +60,9 @@ def dots(
         shapes.append(line((x(zero), top - 4), (x(zero), bottom), "axis", 1.5, dash=(3, 3)))
     for at, name in enumerate(names):
         y = top + _ROW * (at + 0.5)
-        shapes.append(Text((left - 12, y), cut(name, left - 16, _FONT), "ink", _FONT, "end", tip=name))
+        shapes.append(
+            Text((left - 12, y), cut(name, left - 16, _FONT), "ink", _FONT, "end", tip=name)
+        )
         for dot in (d for d in values if d.row == name and math.isfinite(d.value)):
             shapes += _dot(dot, x, y, words)
     return Scene(width, bottom + 40, title, f"{len(names)} rows", shapes)

@@ -19,8 +19,8 @@ def html(text: object) -> Html:
     return text if isinstance(text, Html) else Html(escape(str(text)))
 
 
-def el(name: str, *children: object, **attributes: object) -> Html:
-    """An element. `class_` is `class`, `aria_label` is `aria-label`; None and False are left out."""
+def el(name: str, /, *children: object, **attributes: object) -> Html:
+    """An element. `class_` is `class`, `aria_label` is `aria-label`; None and False are nothing."""
     told = []
     for key, value in attributes.items():
         if value is None or value is False:

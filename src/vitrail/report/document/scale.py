@@ -91,4 +91,4 @@ def cut(text: str, room: float, font: float) -> str:
     if len(plain_text) <= most:
         return plain_text
     head = (most - 1) * 2 // 3
-    return f"{plain_text[:head]}…{plain_text[len(plain_text) - (most - 1 - head):]}"
+    return f"{plain_text[:head]}…{plain_text[len(plain_text) - (most - 1 - head) :]}"

@@ -1,0 +1,158 @@
+"""The section on fidelity: what a defense or another method does to explanations of one image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.errors import VitrailError
+from vitrail.explain.attribution import attribute
+from vitrail.explain.fidelity import rank_correlation
+from vitrail.report.document.account import FIDELITY, Account
+from vitrail.report.document.block import Block, Missing
+from vitrail.report.document.grounds import normalized_rows
+from vitrail.report.document.leakage import flat_rows
+from vitrail.report.document.markup import Html, el, join, say
+from vitrail.report.document.photos import Photos
+from vitrail.report.document.scale import count, figure
+from vitrail.report.document.table import Column, Table
+from vitrail.report.document.window import Rows, Window
+
+_IMAGES = 4  # that are shown
+_MEASURED = 24  # that numbers rest on
+
+
+def fidelity(
+    accounts: Sequence[Account], seen: Sequence[Window | Missing], photos: Sequence[Photos]
+) -> tuple[Block, ...]:
+    """Maps of the same images by every run, and how far they are from those of the first."""
+    told = [block for account in accounts for block in _filed(account)]
+    pairs = [(a, w, p) for a, w, p in zip(accounts, seen, photos) if isinstance(w, Window)]
+    pairs = [pair for pair in pairs if _same_images(pairs[0][1], pair[1])]
+    if len(pairs) < 2:
+        missing = Missing(
+            say(
+                "Grad-CAM maps of the same images are compared where two runs share their images "
+                "and classes: {}. {} adds the paper's figures for a pair.",
+                el("code", "vitrail report UNDEFENDED DEFENDED ..."),
+                el("code", f"vitrail fidelity RUN RUN --json RUN/{FIDELITY}"),
+            )
+        )
+        return (*told, missing)
+    return (*told, *_compared(pairs))
+
+
+def _same_images(one: Window, other: Window) -> bool:
+    return (
+        one.images.classes == other.images.classes
+        and one.images.images.shape == other.images.images.shape
+        and np.array_equal(one.images.images[one.test[:8]], other.images.images[other.test[:8]])
+    )
+
+
+def _compared(pairs: Sequence[tuple[Account, Window, Photos]]) -> list[Block]:
+    first = pairs[0][1]
+    at = np.linspace(0, len(first.test) - 1, min(_MEASURED, len(first.test))).round().astype(int)
+    rows = first.test[np.unique(at)]
+    maps: dict[str, Tensor] = {}
+    for account, window, _ in pairs:
+        found = _maps(window, rows)
+        if found is not None:
+            maps[account.name] = found
+    if len(maps) < 2:
+        return [Missing(say("Grad-CAM is not defined for these models."))]
+    blocks: list[Block] = [_numbers(maps, len(rows))]
+    if first.shown:
+        shown = np.linspace(0, len(rows) - 1, min(_IMAGES, len(rows))).round().astype(int)
+        blocks.append(_strips(pairs, maps, rows, shown.tolist()))
+    else:
+        blocks.append(Missing(say("The maps are made from images and are not shown.")))
+    return blocks
+
+
+def _maps(window: Window, rows: Rows) -> Tensor | None:
+    """Grad-CAM of the true class, each image's map from 0 to 1."""
+    try:
+        labels = torch.from_numpy(window.images.labels[rows])
+        network = window.explainer.model.network
+        found = attribute("grad-cam", network, normalized_rows(window, rows), labels).detach()
+    except VitrailError:
+        return None
+    flat = found.flatten(1)
+    low, high = flat.amin(1), flat.amax(1)
+    span = (high - low).clamp_min(1e-12)
+    return (found - low[:, None, None]) / span[:, None, None]
+
+
+def _numbers(maps: Mapping[str, Tensor], images: int) -> Table:
+    base, first = next(iter(maps.items()))
+    rows = []
+    for name, other in list(maps.items())[1:]:
+        same = torch.nn.functional.interpolate(other[:, None], first.shape[1:])[:, 0]
+        error = (same - first).square().flatten(1).mean(1)
+        likeness = [rank_correlation(a, b) for a, b in zip(first, same)]
+        ranks = [value for value in likeness if value == value]
+        top = [_overlap(a, b) for a, b in zip(first, same)]
+        rows.append(
+            (
+                name,
+                float(error.mean()),
+                float(np.mean(ranks)) if ranks else None,
+                float(np.mean(top)),
+            )
+        )
+    columns = (
+        Column("run"),
+        Column("MSE", partial(figure, places=4), "Maps from 0 to 1; 0 is the same", number=True),
+        Column("rank correlation", partial(figure, places=3), "1 is the same order", number=True),
+        Column("overlap of the top tenth", partial(figure, places=3), number=True),
+    )
+    title = f"Grad-CAM of the true class against {base}, mean over {count(images, 'test image')}"
+    return Table("fidelity", title, columns, tuple(rows))
+
+
+def _overlap(one: Tensor, other: Tensor) -> float:
+    """Of the tenth of places that are strongest in each map, the share both have."""
+    size = max(1, one.numel() // 10)
+    a, b = (set(t.flatten().topk(size).indices.tolist()) for t in (one, other))
+    return len(a & b) / size
+
+
+def _strips(
+    pairs: Sequence[tuple[Account, Window, Photos]],
+    maps: Mapping[str, Tensor],
+    rows: Rows,
+    shown: Sequence[int],
+) -> Html:
+    """A row for each run, a column for each image."""
+    strips = []
+    photos = pairs[0][2]
+    for name, found in maps.items():
+        cells = [
+            photos.heated(int(rows[at]), found[at], f"Grad-CAM of {name}, image {n + 1}")
+            for n, at in enumerate(shown)
+        ]
+        strips.append(join([el("h4", name), el("div", *cells, class_="strip four")]))
+    rule = "Images are taken evenly over the test images, and nobody picked them."
+    return join([Html("<h3>The same images</h3>"), el("p", rule, class_="soft"), *strips])
+
+
+def _filed(account: Account) -> list[Block]:
+    """What `vitrail fidelity` wrote about a run."""
+    found: Mapping[str, Any] | None = account.found.get(FIDELITY)
+    rows = [] if found is None else flat_rows(found)
+    if not rows:
+        return []
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    columns = tuple(Column(key.replace("_", " "), _show) for key in keys)
+    values = tuple(tuple(row.get(key) for key in keys) for row in rows)
+    return [Table(f"{account.name}-fidelity", "Explanations under a defense", columns, values)]
+
+
+def _show(value: object) -> str:
+    return figure(value) if isinstance(value, float) else str(value)

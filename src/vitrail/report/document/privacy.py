@@ -1,0 +1,213 @@
+"""The section on privacy: what left each site, when, how much, and under which guarantee."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vitrail.report.document.account import LEAKAGE, Account
+from vitrail.report.document.block import Block, Figure, Missing
+from vitrail.report.document.chart_rows import Bar, bars
+from vitrail.report.document.chart_timeline import Event, timeline
+from vitrail.report.document.leakage import leakage
+from vitrail.report.document.markup import Html, el, say
+from vitrail.report.document.scale import amount, count, percent
+from vitrail.report.document.scene import Scene
+from vitrail.report.document.table import Column, Table
+
+WORDS = {
+    "release": "update",
+    "enroll": "facts before the first round",
+    "separability": "figures for the audit",
+    "audit": "findings of the audit",
+}
+
+
+def privacy(account: Account) -> tuple[Block, ...]:
+    """The ledger as a picture, what a message holds, guarantees apart from measurements, leaks."""
+    return (
+        *_ledger(account),
+        *_contents(account),
+        *_guarantees(account),
+        Html("<h3>What attacks got</h3>"),
+        *_attacks(account),
+    )
+
+
+def lines_of(account: Account) -> list[tuple[str, Mapping[str, Any]]]:
+    """Everything that left, as (site, line of its ledger); declarations say what lines mean."""
+    return [
+        (site, line)
+        for site, lines in account.ledgers.items()
+        for line in lines
+        if line.get("kind") in WORDS or "guarantee" in line
+    ]
+
+
+def formal(line: Mapping[str, Any]) -> bool:
+    """Whether a line of a ledger carries a proof."""
+    return str(line.get("guarantee", "")).startswith("formal")
+
+
+def _bytes(line: Mapping[str, Any]) -> float:
+    if "bytes" in line:
+        return float(line["bytes"])
+    return 8.0 * len(line.get("facts", ()))  # a fact is one number
+
+
+def _ledger(account: Account) -> tuple[Block, ...]:
+    lines = lines_of(account)
+    head = Html("<h3>What left the sites</h3>")
+    if not lines:
+        return head, Missing(say("Nothing has left any site: the ledgers are empty."))
+    events = [
+        Event(
+            site,
+            int(line["round"]) if "round" in line else None,
+            _bytes(line),
+            str(line.get("kind")),
+            formal(line),
+        )
+        for site, line in lines
+    ]
+
+    def draw(width: float) -> Scene:
+        return timeline(events, account.run.sites, "What left each site, by round", width)
+
+    told = say(
+        "Each sign is what one site let out in one round, as its ledger has it; its area is the "
+        "number of bytes. Circles carry a formal guarantee, squares are empirical; triangles are "
+        "figures that were told beside the rounds."
+    )
+    return head, Figure(f"{account.name}-ledger", told, draw, ledger_table(account, lines))
+
+
+def ledger_table(account: Account, lines: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
+    """The ledgers summed by site, kind, mechanism and guarantee."""
+    sums: dict[tuple[str, str, str, str], list[float]] = {}
+    for site, line in lines:
+        kind = str(line.get("kind"))
+        mechanism = ", ".join(map(str, line.get("mechanism", ["none"])))
+        key = (site, WORDS.get(kind, kind), mechanism, str(line.get("guarantee", "not stated")))
+        sums.setdefault(key, []).append(_bytes(line))
+    rows = tuple(
+        (site, kind, len(sizes), sum(sizes), mechanism, guarantee)
+        for (site, kind, mechanism, guarantee), sizes in sums.items()
+    )
+    columns = (
+        Column("site"),
+        Column("what"),
+        Column("times", number=True),
+        Column("bytes", amount, number=True),
+        Column("mechanism"),
+        Column("guarantee"),
+    )
+    return Table(f"{account.name}-ledger", "The ledgers in sums", columns, rows)
+
+
+def _contents(account: Account) -> tuple[Block, ...]:
+    shared = account.run.card.get("shared") or {}
+    stages = [stage for stage in shared.get("stages", ()) if stage["parts"]]
+    if not stages:
+        return ()
+    values, rows = [], []
+    for stage in stages:
+        for part, numbers in stage["parts"].items():
+            name = part if len(stages) == 1 else f"{stage['stage']}: {part}"
+            values.append(Bar(name, numbers, f"{numbers:,}"))
+            rows.append((stage["stage"], part, numbers, stage["rounds"]))
+
+    def draw(width: float) -> Scene:
+        return bars(values, "Numbers that leave a site in a round, by part", width)
+
+    columns = (
+        Column("stage"),
+        Column("part"),
+        Column("numbers", lambda v: f"{v:,}", number=True),
+        Column("rounds", number=True),
+    )
+    title = "What an update holds"
+    table = Table(f"{account.name}-update", title, columns, tuple(rows))
+    told = say(
+        "Numbers that leave a site in a round, by part of the model: {}.", shared.get("text", "")
+    )
+    return (
+        Html(f"<h3>{title}</h3>"),
+        Figure(f"{account.name}-update", told, draw, table),
+    )
+
+
+def _guarantees(account: Account) -> tuple[Block, ...]:
+    lines = lines_of(account)
+    if not lines:
+        return ()
+    proven = [(site, line) for site, line in lines if formal(line)]
+    rest = len(lines) - len(proven)
+    blocks: list[Block] = [Html("<h3>Formal guarantees</h3>")]
+    if proven:
+        last: dict[str, str] = {site: str(line["guarantee"]) for site, line in proven}
+        rows = tuple((site, words) for site, words in last.items())
+        columns = (Column("site"), Column("guarantee after its last release"))
+        blocks.append(Table(f"{account.name}-budgets", "Budgets by site", columns, rows))
+    else:
+        blocks.append(el("p", "None. Nothing that left a site carries a proof.", class_="note"))
+    blocks += [
+        Html("<h3>Without a formal guarantee</h3>"),
+        el(
+            "p",
+            say(
+                "{} of {} are empirical: sent as they are, or changed in a way that no proof "
+                "covers. What they give away can only be measured, by attacks.",
+                count(rest, "release"),
+                f"{len(lines):,}",
+            ),
+        ),
+    ]
+    return tuple(blocks)
+
+
+def _attacks(account: Account) -> tuple[Block, ...]:
+    found = account.found.get(LEAKAGE)
+    if found is None:
+        return (
+            Missing(
+                say(
+                    "No attack was tried on this run. {} tries to get images back from what was "
+                    "released; with {} its table appears here.",
+                    el("code", "vitrail attack RUN"),
+                    el("code", f"--json RUN/{LEAKAGE}"),
+                )
+            ),
+        )
+    return leakage(account.name, found)
+
+
+def sent_sentence(account: Account) -> Html:
+    """What left the sites, in a sentence for the summary."""
+    lines = lines_of(account)
+    if not lines:
+        return say("Nothing has left any site yet.")
+    each: dict[str, float] = {}
+    for site, line in lines:
+        each[site] = each.get(site, 0.0) + _bytes(line)
+    shared = account.run.card.get("shared") or {}
+    most = max((stage["share"] for stage in shared.get("stages", ())), default=None)
+    part = "" if most is None else f"{percent(most, 0)} of what it trains in a round, "
+    proven = sum(formal(line) for _, line in lines)
+    if proven == len(lines):
+        told = f"all under a formal guarantee: {_last(lines)}"
+    elif proven:
+        told = f"{proven} of {len(lines)} releases under a formal guarantee, the others empirical"
+    else:
+        told = "without any formal guarantee"
+    return say(
+        "Each site sent {}{} at most in {}, {}.",
+        part,
+        el("b", amount(max(each.values()))),
+        count(len(lines) / max(1, len(each)), "release") if len(each) else "no release",
+        el("b", told),
+    )
+
+
+def _last(lines: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    return str(lines[-1][1].get("guarantee", "")).removeprefix("formal").strip(": ")
