@@ -9,7 +9,7 @@ from typing import Any, cast
 from vitrail.report.audit_figures import empty_frame
 from vitrail.report.audit_words import p_text
 from vitrail.report.document.account import AUDIT, Account
-from vitrail.report.document.block import Block, Choice, Figure, Missing
+from vitrail.report.document.block import Block, Choice, Figure, Folded, Missing
 from vitrail.report.document.chart_matrix import Cell, matrix
 from vitrail.report.document.chart_rows import Dot, dots
 from vitrail.report.document.markup import Html, el, join, say
@@ -46,8 +46,7 @@ def auditing(account: Account, sights: Sequence[Sight]) -> tuple[Block, ...]:
         *(_finding(account, one, sights) for one in doubted[:_DOUBTED]),
         *_sights(account, sights, doubted),
         *_alarm(account, found),
-        Html("<h3>Every class of every site</h3>"),
-        _table(account, found),
+        Folded("Every class of every site, in numbers", _table(account, found)),
         _meaning(found),
     )
 

@@ -44,7 +44,7 @@ def lines(series: Sequence[Series], title: str, ylabel: str, width: float) -> Sc
     shapes: list[Shape] = [*_frame(x, y, ylabel, share, small)]
     order = sorted(enumerate(drawn), key=lambda pair: not pair[1].faint)
     for at, one in order:
-        shapes += _line(one, at, x, y, share)
+        shapes += _line(one, at, x, y)
     shapes += _names(named, drawn, x, y, width - room, room)
     if len(rounds) <= _MOST_POINTS:
         shapes += [_hover(s, r, v, x, y, share) for s in drawn for r, v in s.points]
@@ -66,7 +66,7 @@ def _frame(x: Scale, y: Scale, ylabel: str, share: bool, small: bool) -> list[Sh
     return found
 
 
-def _line(one: Series, at: int, x: Scale, y: Scale, share: bool) -> list[Shape]:
+def _line(one: Series, at: int, x: Scale, y: Scale) -> list[Shape]:
     role = "soft" if one.faint else SERIES[at % len(SERIES)]
     found: list[Shape] = []
     if len(one.band) > 1:
@@ -75,14 +75,13 @@ def _line(one: Series, at: int, x: Scale, y: Scale, share: bool) -> list[Shape]:
         found.append(Path(up + down, fill=role, alpha=0.13, series=one.name))
     points = tuple((x(r), y(v)) for r, v in one.points)
     if len(points) > 1:
-        dash = () if one.faint else DASHES[at % len(DASHES)]
-        width, alpha = (1.2, 0.45) if one.faint else (2.4, 1.0)
+        dash = () if one.faint or one.band else DASHES[at % len(DASHES)]
+        width, alpha = (1.2, 0.45) if one.faint else (3.4 if one.band else 1.9, 1.0)
         found.append(
             Path(points, stroke=role, width=width, dash=dash, alpha=alpha, series=one.name)
         )
     else:
         found.append(Mark(points[0], 4, role, series=one.name))
-    del share
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from vitrail.report.document.scene import Mark, Scene, Shape, Sign, Text, box
 
 _FONT = 12.0
 _MOST_TIPS = 4000
+_LINE = 14.0  # of a name that is written in several lines
+_FLAT = 62.0  # a column this wide has its name above it, not turned
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,21 @@ class Cell:
     role: str = "for"
 
 
+@dataclass(frozen=True)
+class _Grid:
+    """Where cells lie, and how the names above them are written."""
+
+    left: float
+    top: float
+    each: float
+    high: float
+    names: tuple[tuple[str, ...], ...]  # lines, or one turned line, of each column
+
+    @property
+    def flat(self) -> bool:
+        return self.each >= _FLAT
+
+
 def matrix(
     rows: Sequence[str],
     columns: Sequence[str],
@@ -31,70 +49,80 @@ def matrix(
     width: float,
     across: str = "",
 ) -> Scene:
-    """Names of columns are turned; where they are too many, every so many-th is written."""
-    left = min(max((wide(r, _FONT) for r in rows), default=0.0) + 18, 0.3 * width)
-    each = min(64.0, (width - left - 8) / max(1, len(columns)))
-    high = min(30.0, max(each, 16.0)) if len(rows) <= 60 else 8.0
-    step = max(1, -(-15 // max(1, int(each))))
-    longest = max((wide(name, _FONT) for name in columns), default=0.0)
-    flat = longest + 6 <= each
-    top = 34.0 if flat else min(longest * 0.75, 110.0) + 26.0
-    # turned names reach to the right of their column
-    over = 0.0 if flat else min(longest * 0.6, 80.0)
-    each = min(each, (width - left - over) / max(1, len(columns)))
-    shapes: list[Shape] = [Text((left, 10), across, "soft", _FONT)] if across else []
-    for at, name in enumerate(columns):
-        if at % step == 0:
-            shapes.append(_column(name, left + each * (at + 0.5), top, flat))
-    skip = max(1, -(-14 // max(1, int(high))))
+    """Names of narrow columns are turned; of very narrow ones every so many-th is written."""
+    grid = _grid(rows, columns, width)
+    shapes: list[Shape] = [Text((grid.left, 8), across, "soft", _FONT)] if across else []
+    for at in range(0, len(columns), max(1, -(-15 // max(1, int(grid.each))))):
+        shapes += _column(grid, at, columns[at])
+    skip = max(1, -(-14 // max(1, int(grid.high))))
     tips = len(rows) * len(columns) <= _MOST_TIPS
     for down, name in enumerate(rows):
-        y = top + high * down
+        y = grid.top + grid.high * down
         if down % skip == 0:
-            text = cut(name, left - 12, _FONT)
-            shapes.append(Text((left - 8, y + high / 2), text, "ink", _FONT, "end", tip=name))
+            text = cut(name, grid.left - 12, _FONT)
+            place = (grid.left - 8, y + grid.high / 2)
+            shapes.append(Text(place, text, "ink", _FONT, "end", tip=name))
         for at, cell in enumerate(cells[down]):
             told = f"{name}, {columns[at]}: {cell.told or cell.text}" if tips else ""
-            shapes += _cell(cell, left + each * at, y, each, high, told)
-    return Scene(width, top + high * len(rows) + 8, title, _about(rows, columns), shapes)
+            shapes += _cell(cell, grid.left + grid.each * at, y, grid.each, grid.high, told)
+    about = f"{len(rows)} rows by {len(columns)} columns"
+    return Scene(width, grid.top + grid.high * len(rows) + 8, title, about, shapes)
 
 
-def _about(rows: Sequence[str], columns: Sequence[str]) -> str:
-    return f"{len(rows)} rows by {len(columns)} columns"
+def _grid(rows: Sequence[str], columns: Sequence[str], width: float) -> _Grid:
+    left = min(max((wide(r, _FONT) for r in rows), default=0.0) + 18, 0.3 * width)
+    count = max(1, len(columns))
+    each = min(130.0, (width - left - 8) / count)
+    high = 8.0 if len(rows) > 60 else min(30.0, max(each, 16.0))
+    if each >= _FLAT:
+        letters = max(4, int((each - 8) / (0.56 * _FONT)))
+        names = tuple(_wrapped(name, letters) for name in columns)
+        lines = max((len(name) for name in names), default=1)
+        return _Grid(left, 22.0 + _LINE * lines, each, high, names)
+    longest = min(max((wide(name, _FONT) for name in columns), default=0.0), 130.0)
+    # turned names reach to the right of their column
+    each = min(each, (width - left - 0.72 * longest) / count)
+    turned = tuple((cut(name, 130, _FONT),) for name in columns)
+    return _Grid(left, 0.75 * longest + 26.0, each, high, turned)
 
 
-def _column(name: str, x: float, top: float, flat: bool) -> Text:
-    if flat:
-        return Text((x, top - 12), name, "ink", _FONT, "middle", tip=name)
-    return Text((x, top - 8), cut(name, 130, _FONT), "ink", _FONT, "start", turn=45, tip=name)
+def _wrapped(name: str, letters: int) -> tuple[str, ...]:
+    """A name in at most three lines."""
+    lines = textwrap.wrap(" ".join(name.split()) or "(no name)", letters)
+    kept = lines[:3] if len(lines) <= 3 else [*lines[:2], "… " + lines[-1]]
+    return tuple(cut(line, letters * 0.56 * _FONT, _FONT) for line in kept)
 
 
-def _cell(cell: Cell, x: float, y: float, wide_: float, high: float, told: str) -> list[Shape]:
-    gap = 1.0 if min(wide_, high) > 6 else 0.0
-    back = box(x + gap, y + gap, wide_ - 2 * gap, high - 2 * gap, "quiet", tip=told)
-    if cell.tone is None:
-        return [back] if not cell.text else [back, _words(cell.text, x, y, wide_, high, "soft")]
-    found: list[Shape] = [back]
-    if cell.sign is None:
-        tone = min(1.0, max(0.0, cell.tone))
-        found.append(
-            box(x + gap, y + gap, wide_ - 2 * gap, high - 2 * gap, cell.role, alpha=tone, tip=told)
-        )
-        role = "card" if tone > 0.55 else "ink"
-    else:
-        side = 14.0 if cell.text and wide(cell.text, _FONT) + 22 <= wide_ else wide_ / 2
-        found.append(Mark((x + side, y + high / 2), 5, cell.role, cell.sign, tip=told))
-        role = "ink"
-        if side < 14.5 and cell.text:
-            shift = x + 8
-            return [*found, _words(cell.text, shift, y, wide_, high, role)]
+def _column(grid: _Grid, at: int, name: str) -> list[Shape]:
+    x = grid.left + grid.each * (at + 0.5)
+    if not grid.flat:
+        place = (x, grid.top - 8)
+        return [Text(place, grid.names[at][0], "ink", _FONT, turn=45, tip=name)]
+    lines = grid.names[at]
+    first = grid.top - 10 - _LINE * (len(lines) - 1)
+    return [
+        Text((x, first + _LINE * n), line, "ink", _FONT, "middle", tip=name)
+        for n, line in enumerate(lines)
+    ]
+
+
+def _cell(cell: Cell, x: float, y: float, each: float, high: float, told: str) -> list[Shape]:
+    gap = 1.0 if min(each, high) > 6 else 0.0
+    place = (x + gap, y + gap, each - 2 * gap, high - 2 * gap)
+    found: list[Shape] = [box(*place, "quiet", tip=told)]
+    fits = bool(cell.text) and wide(cell.text, _FONT) + 4 <= each and high >= 15
+    middle = (x + each / 2, y + high / 2)
+    if cell.sign is not None:
+        beside = fits and wide(cell.text, _FONT) + 26 <= each
+        at = middle[0] - 14 if beside else middle[0]
+        found.append(Mark((at, middle[1]), 5, cell.role, cell.sign, tip=told))
+        if beside:
+            found.append(Text((at + 12, middle[1]), cell.text, "ink", _FONT, tip=told))
         return found
-    if cell.text and wide(cell.text, _FONT) + 4 <= wide_ and high >= 15:
-        found.append(_words(cell.text, x, y, wide_, high, role, told))
+    tone = min(1.0, max(0.0, cell.tone or 0.0))
+    if tone > 0:
+        found.append(box(*place, cell.role, alpha=tone, tip=told))
+    if fits:
+        role = "card" if tone > 0.62 else "ink"
+        found.append(Text(middle, cell.text, role, _FONT, "middle", tip=told))
     return found
-
-
-def _words(
-    text: str, x: float, y: float, wide_: float, high: float, role: str, tip: str = ""
-) -> Text:
-    return Text((x + wide_ / 2, y + high / 2), text, role, _FONT, "middle", tip=tip)

@@ -63,8 +63,9 @@ def dots(
         shapes.append(
             Text((left - 12, y), cut(name, left - 16, _FONT), "ink", _FONT, "end", tip=name)
         )
-        for dot in (d for d in values if d.row == name and math.isfinite(d.value)):
-            shapes += _dot(dot, x, y, words)
+        mine = [d for d in values if d.row == name and math.isfinite(d.value)]
+        for nth, dot in enumerate(mine):
+            shapes += _dot(dot, x, y + 9 * (nth - (len(mine) - 1) / 2), words)
     return Scene(width, bottom + 40, title, f"{len(names)} rows", shapes)
 
 

@@ -13,7 +13,7 @@ from vitrail.explain.prototypes import Unit, units
 from vitrail.files import read_tensors
 from vitrail.models.pieces import part_head
 from vitrail.report.document.account import Account
-from vitrail.report.document.block import Block, Choice, Figure, Missing
+from vitrail.report.document.block import Block, Choice, Figure, Folded, Missing
 from vitrail.report.document.chart_matrix import Cell, matrix
 from vitrail.report.document.chart_rows import Bar, bars
 from vitrail.report.document.grounds import Ground, grounds
@@ -59,7 +59,7 @@ def parts(
     )
     summary = el("p", _summary(found, noun, seen, bool(shown)))
     chosen = Choice(f"{account.name}-class", "Class", views)
-    return (summary, chosen, _table(account, found), *agreed)
+    return (summary, chosen, Folded("Every unit", _table(account, found)), *agreed)
 
 
 def _summary(found: Sequence[Unit], noun: str, seen: Window, pictured: bool) -> Html:

@@ -72,12 +72,17 @@ def _cells(columns: Sequence[Column], row: Sequence[Any]) -> list[Html]:
     for at, (column, value) in enumerate(zip(columns, row, strict=True)):
         shown = "\N{EN DASH}" if value is None else column.show(value)
         key = value if isinstance(value, int | float) and not isinstance(value, bool) else None
-        class_ = "number" if column.number else None
+        class_ = "number" if column.number else "long" if _long(value) else None
         if at == 0:
             found.append(el("th", shown, scope="row", data_sort=key, class_=class_))
         else:
             found.append(el("td", shown, data_sort=key, class_=class_))
     return found
+
+
+def _long(value: Any) -> bool:
+    """Whether a text needs room so as not to become a tower of words."""
+    return isinstance(value, str) and len(value) > 16
 
 
 def _cell(value: Any) -> object:

@@ -120,18 +120,17 @@ def site_dots(account: Account, site: str) -> list[Dot]:
     images = account.last(site, "test_examples")
     own, shared = account.last(site, "accuracy"), account.last(site, "global_accuracy")
     found = []
-    pairs = ((own, "personal model" if shared is not None else "", "c1", "circle"),)
+    if own is not None:
+        kind = "" if shared is None else "personal model"
+        found.append(Dot(site, own, *_interval(own, images), "c1", "circle", kind))
     if shared is not None:
-        pairs = (*pairs, (shared, "global model", "c2", "diamond"))
-    for value, kind, role, sign in pairs:
-        if value is not None:
-            low, high = (None, None) if not images else _interval(value, images)
-            found.append(Dot(site, value, low, high, role, sign, kind))
+        limits = _interval(shared, images)
+        found.append(Dot(site, shared, *limits, "c2", "diamond", "global model"))
     return found
 
 
-def _interval(share: float, images: float) -> tuple[float, float]:
-    return exact_interval(round(share * images), round(images))
+def _interval(share: float, images: float | None) -> tuple[float, float] | tuple[None, None]:
+    return exact_interval(round(share * images), round(images)) if images else (None, None)
 
 
 def site_table(account: Account) -> Table:

@@ -155,7 +155,7 @@ def _class(
     values = rounded(found)
     largest = max((abs(value) for value in values[:-1]), default=0.0)
     rows = [
-        _row(seen, part, value, largest, row, photos)
+        _row(seen, part, found.name, value, largest, row, photos)
         for part, value in zip(found.contributions, values, strict=True)
     ]
     total = el(
@@ -170,7 +170,13 @@ def _class(
 
 
 def _row(
-    seen: Window, part: Contribution, value: float, largest: float, row: int, photos: Photos
+    seen: Window,
+    part: Contribution,
+    of: str,
+    value: float,
+    largest: float,
+    row: int,
+    photos: Photos,
 ) -> Html:
     if part.part == OTHER:
         words = html(f"{count(part.units, 'more part')}, summed")
@@ -180,7 +186,7 @@ def _row(
         terms = None
         if part.score is not None and part.weight is not None:
             terms = el("small", f"{figure(part.score)} {TIMES} {figure(part.weight)}")
-        words = join([html(part.part), terms])
+        words = join([html(part.part.removesuffix(f" of class {of}")), terms])
         picture = el("span")
         if part.box is not None and seen.shown:
             label = f"{part.part}: where it is seen"
