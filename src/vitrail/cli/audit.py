@@ -22,6 +22,7 @@ from vitrail.errors import ConfigError
 from vitrail.files import write_json, write_text
 from vitrail.report.audit_page import Album, audit_page
 from vitrail.report.audit_words import leading, p_text
+from vitrail.report.document.sights import keep_audit
 
 _EVERY = 5.0  # seconds between lines of progress where there is no terminal
 
@@ -55,7 +56,9 @@ def audit(
     opened = Run(run)
     album = Album()
     with progress() as tell:
-        found = audit_run(opened, sites or None, tell=tell, keep=album if out else None)
+        found = audit_run(opened, sites or None, tell=tell, keep=album)
+    if not sites:
+        keep_audit(opened, found, album.looks)  # for `vitrail report`
     _print(found)
     if json is not None:
         write_json(json, found.to_json())

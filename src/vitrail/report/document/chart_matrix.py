@@ -56,6 +56,9 @@ def matrix(
         shapes += _column(grid, at, columns[at])
     skip = max(1, -(-14 // max(1, int(grid.high))))
     tips = len(rows) * len(columns) <= _MOST_TIPS
+    if not tips:
+        whole = (grid.each * len(columns), grid.high * len(rows))
+        shapes.append(box(grid.left, grid.top, *whole, "quiet"))
     for down, name in enumerate(rows):
         y = grid.top + grid.high * down
         if down % skip == 0:
@@ -63,6 +66,8 @@ def matrix(
             place = (grid.left - 8, y + grid.high / 2)
             shapes.append(Text(place, text, "ink", _FONT, "end", tip=name))
         for at, cell in enumerate(cells[down]):
+            if not tips and cell.tone is None:
+                continue  # the sheet below them is enough
             told = f"{name}, {columns[at]}: {cell.told or cell.text}" if tips else ""
             shapes += _cell(cell, grid.left + grid.each * at, y, grid.each, grid.high, told)
     about = f"{len(rows)} rows by {len(columns)} columns"

@@ -63,7 +63,7 @@ def _compared(pairs: Sequence[tuple[Account, Window, Photos]]) -> list[Block]:
     for account, window, _ in pairs:
         found = _maps(window, rows)
         if found is not None:
-            maps[account.name] = found
+            maps[_named(account, window)] = found
     if len(maps) < 2:
         return [Missing(say("Grad-CAM is not defined for these models."))]
     blocks: list[Block] = [_numbers(maps, len(rows))]
@@ -73,6 +73,12 @@ def _compared(pairs: Sequence[tuple[Account, Window, Photos]]) -> list[Block]:
     else:
         blocks.append(Missing(say("The maps are made from images and are not shown.")))
     return blocks
+
+
+def _named(account: Account, window: Window) -> str:
+    """The run, and whose model it is where there is no global one."""
+    title = window.explainer.title
+    return account.name if title == "global model" else f"{account.name}, {title}"
 
 
 def _maps(window: Window, rows: Rows) -> Tensor | None:
@@ -130,8 +136,9 @@ def _strips(
     shown: Sequence[int],
 ) -> Html:
     """A row for each run, a column for each image."""
-    strips = []
     photos = pairs[0][2]
+    plain = [photos.marked(int(rows[at]), [], f"image {n + 1}") for n, at in enumerate(shown)]
+    strips = [el("div", *plain, class_="strip four")]
     for name, found in maps.items():
         cells = [
             photos.heated(int(rows[at]), found[at], f"Grad-CAM of {name}, image {n + 1}")

@@ -12,7 +12,7 @@ from vitrail.report.document.leakage import flat_rows
 from vitrail.report.document.markup import Html, el, html, join, say
 from vitrail.report.document.privacy import formal, lines_of, sent_sentence
 from vitrail.report.document.scale import amount, count, figure, percent
-from vitrail.report.trial import exact_interval
+from vitrail.report.trial_table import exact_interval
 
 
 def summary(account: Account, tables: Sequence[Comparison]) -> Html:

@@ -13,7 +13,7 @@ from vitrail.report.document.markup import Html, el, say
 from vitrail.report.document.scale import amount, figure, percent
 from vitrail.report.document.scene import Scene
 from vitrail.report.document.table import Column, Table
-from vitrail.report.trial import exact_interval
+from vitrail.report.trial_table import exact_interval
 
 FIGURES = {
     "accuracy": "accuracy",
@@ -122,10 +122,11 @@ def site_dots(account: Account, site: str) -> list[Dot]:
     found = []
     if own is not None:
         kind = "" if shared is None else "personal model"
-        found.append(Dot(site, own, *_interval(own, images), "c1", "circle", kind))
+        low, high = _interval(own, images)
+        found.append(Dot(site, own, low, high, "c1", "circle", kind))
     if shared is not None:
-        limits = _interval(shared, images)
-        found.append(Dot(site, shared, *limits, "c2", "diamond", "global model"))
+        low, high = _interval(shared, images)
+        found.append(Dot(site, shared, low, high, "c2", "diamond", "global model"))
     return found
 
 
@@ -191,8 +192,12 @@ def _partition(account: Account) -> tuple[Block, ...]:
     def draw(width: float) -> Scene:
         return matrix(sites, classes, cells, "Training images by site and class", width)
 
-    columns = (Column("site"), *(Column(name, _whole, number=True) for name in classes))
-    rows = tuple((site, *row) for site, row in zip(sites, held, strict=True))
+    columns = (Column("site"), Column("class"), Column("training images", _whole, number=True))
+    rows = tuple(
+        (site, name, images)
+        for site, row in zip(sites, held, strict=True)
+        for name, images in zip(classes, row, strict=True)
+    )
     table = Table(f"{account.name}-partition", "Training images by site and class", columns, rows)
     told = say("Training images that each site holds of each class.")
     return (

@@ -214,8 +214,11 @@ def _confusion(account: Account, found: list[Answer]) -> Figure:
     def draw(width: float) -> Scene:
         return matrix(classes, classes, cells, "What each class was taken for", width, "predicted")
 
-    columns = (Column("true class"), *(Column(name, number=True) for name in classes))
-    rows = tuple((name, *row) for name, row in zip(classes, counts.tolist(), strict=True))
+    columns = (Column("true class"), Column("taken for"), Column("images", number=True))
+    rows = tuple(
+        (classes[true], classes[said], int(counts[true, said]))
+        for true, said in np.argwhere(counts).tolist()
+    )
     title = "What each class was taken for"
     table = Table(f"{account.name}-confusion", title, columns, rows)
     told = say("Rows are true classes, columns predicted ones; the tone is the share of the row.")

@@ -1,0 +1,125 @@
+"""What a report says is what the run's files say."""
+
+import json
+import math
+import re
+import shutil
+import time
+
+import pytest
+
+from vitrail.audit.gather import audit_run
+from vitrail.engine.loaded import Run
+from vitrail.report.audit_page import Album
+from vitrail.report.document.compose import compose, names_of
+from vitrail.report.document.sights import keep_audit
+from vitrail.report.document.window import Viewer
+from vitrail.report.document.write import write_figures
+
+
+@pytest.fixture(scope="module")
+def audited(birds, tmp_path_factory):
+    """The run with parts, audited, with the pictures kept at its sites."""
+    copy = tmp_path_factory.mktemp("audited") / "run"
+    shutil.copytree(birds / "myth", copy)
+    run, album = Run(copy), Album()
+    keep_audit(run, audit_run(run, keep=album), album.looks)
+    return run.path
+
+
+def tables_of(made, end):
+    return next(x for x in made.leaves if hasattr(x, "csv") and x.name.endswith(end))
+
+
+def test_the_summary_tells_the_last_accuracy_and_leads_to_its_evidence(birds, report, read_page):
+    run = Run(birds / "fedavg")
+    page = read_page(report(run.path).html)
+    told = page.sections["summary"]
+    assert f"{100 * run.curve('accuracy')[-1][1]:.1f} %" in told
+    assert f"{len(run.sites)} sites" in told and "2 rounds" in told
+    assert page.raw["summary"].count('href="#') >= 5
+
+
+def test_the_site_table_sums_up_the_metrics(birds, report):
+    run = Run(birds / "fedavg")
+    rows = {row[0]: row for row in tables_of(report(run.path), "-sites").rows}
+    for site in run.sites:
+        own = [r for r in run.rows() if r["site"] == site]
+        assert rows[site][8] == sum(r["bytes_up"] for r in own if "bytes_up" in r)
+        assert rows[site][4] == [r["accuracy"] for r in own if r.get("accuracy") is not None][-1]
+
+
+def test_the_ledger_table_has_every_line_of_every_ledger(birds, report, releases):
+    run = Run(birds / "fedavg")
+    table = tables_of(report(run.path), "-ledger")
+    sent = {row[0]: row for row in table.rows if row[1] == "update"}
+    for site, lines in releases(run.path).items():
+        assert sent[site][2] == len(lines)
+        assert sent[site][3] == sum(line["bytes"] for line in lines)
+        assert "no formal guarantee" in sent[site][5]
+
+
+def test_numbers_of_a_case_add_up_as_printed(birds, report):
+    raw = report(birds / "myth").html
+    cases = re.findall(r'<div class="sum">(.*?)sum, which is the logit(.*?)</div></div>', raw)
+    assert cases
+    number = re.compile(r'class="value">([^<]+)<')
+    for rows, total in cases:
+        values = [float(v.replace("\N{MINUS SIGN}", "-")) for v in number.findall(rows)]
+        logit = float(number.findall(total + "</div>")[0].replace("\N{MINUS SIGN}", "-"))
+        assert math.isclose(sum(values), logit, abs_tol=5e-4)
+
+
+def test_the_audit_shows_verdicts_pictures_and_what_to_do(audited, report, read_page):
+    made = report(audited)
+    told = read_page(made.html).sections["audit"]
+    assert "corrected (Holm)" in told and "The alarm an unbiased site hears" in told
+    assert len(tables_of(made, "-audit").rows) == 9
+    assert "the place" in told and "<use" in read_page(made.html).raw["audit"]
+    assert "Nobody has asked yet" not in read_page(made.html).sections["summary"]
+
+
+def test_an_audit_without_images_still_has_its_verdicts(audited, report, tmp_path, read_page):
+    copy = tmp_path / "run"
+    shutil.copytree(audited, copy)
+    card = json.loads((copy / "server" / "card.json").read_text())
+    (copy / "server" / "card.json").write_text(json.dumps({**card, "public": False}))
+    made = report(copy)
+    assert "data:image" not in made.html
+    assert len(tables_of(made, "-audit").rows) == 9
+    own = report(copy, site="site-00", with_images=True)
+    assert "data:image" in read_page(own.html).raw["audit"] + own.html and own.private
+
+
+def test_several_runs_are_compared_and_one_is_chosen(birds, report, read_page):
+    made = report(birds / "myth", birds / "fedavg")
+    page = read_page(made.html)
+    assert 'data-choose="run"' in made.html
+    assert "Against fedavg" in page.sections["compare"]
+    assert "rank correlation" in page.sections["fidelity"]
+    assert str(birds) not in made.html
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path):
+    paths = [tmp_path / "a" / "run", tmp_path / "b" / "run", tmp_path / "c" / "run-2"]
+    found = names_of(paths)
+    assert len(set(found)) == 3
+
+
+def test_every_figure_is_a_drawing_and_a_picture_and_every_table_a_file(birds, report, tmp_path):
+    made = report(birds / "myth")
+    files = write_figures(made.leaves, tmp_path)
+    kinds = {
+        suffix: [f for f in files if f.suffix == suffix] for suffix in (".svg", ".png", ".csv")
+    }
+    assert len(kinds[".svg"]) == len(kinds[".png"]) > 5 and len(kinds[".csv"]) > 5
+    assert len(set(files)) == len(files)
+    for file in kinds[".png"]:
+        assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_report_is_quick_and_small(birds):
+    began = time.process_time()
+    made = compose([birds / "myth"], Viewer())
+    assert time.process_time() - began < 30
+    assert len(made.html.encode()) < 10e6
