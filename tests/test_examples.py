@@ -12,6 +12,7 @@ EXAMPLES = (
     "reference_config",
     "explanation_same_bits",
     "prototypes",
+    "tip_theorem",
 )
 
 

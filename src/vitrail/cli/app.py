@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vitrail import __version__
-from vitrail.cli import audit, config, explain, personalize, report, run, sweep, use
+from vitrail.cli import audit, config, explain, fidelity, personalize, report, run, sweep, use
 
 app = typer.Typer(
     name="vitrail",
@@ -34,5 +34,5 @@ def root(
     del version
 
 
-for module in (run, config, use, sweep, explain, audit, report, personalize):
+for module in (run, config, use, sweep, explain, audit, fidelity, report, personalize):
     module.register(app)

@@ -13,8 +13,10 @@ from vitrail.cli.run import Quiet, Sets, _lines
 from vitrail.config import Loaded
 from vitrail.engine.run import OnRound
 from vitrail.engine.sweep import cells, load_grid, run_sweep
-from vitrail.files import write_json
+from vitrail.files import write_json, write_text
 from vitrail.report.compare import compare_runs, write_comparison
+from vitrail.report.fidelity_table import fidelity_table
+from vitrail.report.fidelity_table import table_text as fidelity_text
 from vitrail.report.presets import reproduction
 from vitrail.report.statistics import table_text
 from vitrail.report.trial import TRIAL, cases
@@ -91,6 +93,11 @@ def reproduce(
             else "\non the server's test images"
         )
         _show(paths, "accuracy", None, where, folder / "figures" / where)
+    rows = fidelity_table(paths)
+    if rows:
+        text = fidelity_text(rows)
+        typer.echo(f"\nexplanations beside those of the run without a defense\n{text}")
+        write_text(folder / "figures" / "fidelity.txt", text + "\n")
 
 
 def _trial(loaded: Loaded, folder: Path, quiet: bool) -> None:

@@ -116,6 +116,9 @@ def _name(axes: Mapping[str, list[Any]], chosen: Mapping[str, Any]) -> str:
     for key in axes:
         if key not in ("method.name", "run.seed"):
             value = chosen[key]
+            if key == "release":
+                parts.append(release_name(value))
+                continue
             if isinstance(value, list | dict):
                 value = axes[key].index(value)  # a table has no short name, so its number stands
             parts.append(f"{key.rpartition('.')[2]}={value}")
@@ -123,6 +126,13 @@ def _name(axes: Mapping[str, list[Any]], chosen: Mapping[str, Any]) -> str:
         parts.append(f"seed={chosen['run.seed']}")
     name = "_".join(parts).replace("/", "-").replace(" ", "")
     return name.replace("=", "-") if len(name) < 60 else folder_name(name)
+
+
+def release_name(release: Mapping[str, Any]) -> str:
+    """What a release section is called where there is no room for it: `tip@0.5`, `none`."""
+    names = "+".join(release.get("defenses") or ["none"])
+    energy = release.get("energy")
+    return names if energy is None else f"{names}@{energy:g}"
 
 
 def load_grid(path: Path, overrides: tuple[str, ...] = (), base: Path | None = None) -> Loaded:

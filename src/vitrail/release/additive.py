@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
@@ -45,8 +46,8 @@ class Additive(Defense):
         if self.energy is not None:
             own = length(noise)
             scale *= self.energy * change / own if own else 0.0
-        noised = {name: update.tensors[name] + scale * value for name, value in noise.items()}
-        added = {n: noised[n].double() - update.tensors[n].double() for n in noised}
+        noised = {name: _sum(update.tensors[name], scale * value) for name, value in noise.items()}
+        added = {name: noised[name] - update.tensors[name] for name in noised}
         return replace(update, tensors={**update.tensors, **noised}), figures(added, change)
 
     def check(self, setting: Setting) -> None:
@@ -61,6 +62,11 @@ class Additive(Defense):
                 where="release.defenses",
                 hint="Choose a method without control variates.",
             )
+
+
+def _sum(tensor: Tensor, noise: Tensor) -> Tensor:
+    """What gets no noise keeps its bits, the sign of a zero too."""
+    return torch.where(noise == 0, tensor, tensor + noise)
 
 
 def must_touch(defense: Defense, setting: Setting, why: str = "") -> None:
@@ -82,7 +88,7 @@ def changes(update: Update, site: Site) -> dict[str, Tensor]:
     """What leaves minus what was received, by tensor: the floating tensors of the model."""
     received = site.model.layout.views(site.received.detach().cpu())
     return {
-        name: tensor.double() - received[name.removeprefix(MODEL)].double()
+        name: tensor - received[name.removeprefix(MODEL)]
         for name, tensor in update.tensors.items()
         if name.startswith(MODEL) and tensor.is_floating_point()
     }
@@ -90,7 +96,8 @@ def changes(update: Update, site: Site) -> dict[str, Tensor]:
 
 def length(tensors: Mapping[str, Tensor]) -> float:
     """The L2 norm of all of them together, in float64."""
-    return float(sum(float(t.double().square().sum()) for t in tensors.values()) ** 0.5)
+    parts = [float(torch.linalg.vector_norm(t, dtype=torch.float64)) for t in tensors.values()]
+    return math.hypot(*parts)
 
 
 def finite(tensors: Mapping[str, Tensor]) -> bool:

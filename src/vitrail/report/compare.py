@@ -11,12 +11,14 @@ from typing import Any
 
 from vitrail.config.load import flat
 from vitrail.engine.loaded import Run, Where
+from vitrail.engine.sweep import release_name
 from vitrail.errors import RunError
 from vitrail.files import write_text
 from vitrail.report.curves import Histories, curves
 from vitrail.report.statistics import Figures, Row, compare, table_markdown
 
 _IGNORED = ("run.seed", "run.workers", "run.device", "run.plugins", "run.checkpoint_every")
+_OWN = ("method", "optimizer", "release")  # what makes a row rather than a table
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,15 @@ def compare_runs(
     keys = [flat(run.config.model_dump(mode="json")) for run in runs]
     varying = sorted(k for k in set().union(*keys) if len({repr(f.get(k)) for f in keys}) > 1)
     varying = [k for k in varying if k not in _IGNORED]
-    settings = [
-        k for k in varying if k.split(".")[0] not in ("method", "optimizer") and _free(k, keys)
-    ]
+    settings = [k for k in varying if k.split(".")[0] not in _OWN and _free(k, keys)]
     tables: dict[str, dict[str, dict[Hashable, list[tuple[int, float | None]]]]] = {}
     images = "the server's test images" if where == "server" else "the sites' own test images"
     notes = [f"on {images}"]
     for run, told in zip(runs, keys, strict=True):
         setting = ", ".join(f"{k} = {told.get(k)}" for k in settings)
         label = _label(told, keys, varying)
+        if any(k.startswith("release.") for k in varying):
+            label = f"{label} {release_name(run.config.release.model_dump())}"
         history: list[tuple[int, float | None]] = list(run.curve(figure, where))
         if not run.finished:
             notes.append(f"{run.path} stopped at round {run.round} of {run.config.run.rounds}")

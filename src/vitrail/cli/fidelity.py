@@ -1,0 +1,90 @@
+"""`vitrail fidelity`: how much a defense changed the explanations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vitrail.audit.fidelity import FidelityReport, fidelity
+from vitrail.cli.using import Force, Site, free_file, open_run, say
+from vitrail.errors import ConfigError
+from vitrail.files import write_json, write_text
+from vitrail.report.fidelity_page import COLUMNS, fidelity_page, title_of
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("fidelity")(command)
+
+
+def command(
+    baseline: Annotated[Path, typer.Argument(metavar="RUN_A", help="The run without a defense.")],
+    others: Annotated[
+        list[Path], typer.Argument(metavar="RUN_B...", help="The runs with one, same images.")
+    ],
+    images: Annotated[int, typer.Option(min=1, help="At most so many test images.")] = 200,
+    site: Site = None,
+    json: Annotated[Path | None, typer.Option("--json", help="A JSON file to write.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A page to write, in .html.")
+    ] = None,
+    with_images: Annotated[
+        bool, typer.Option("--with-images", help="Show the sites' images in the page.")
+    ] = False,
+    force: Force = False,
+) -> None:
+    """Compare the explanations of runs with those of a run without a defense, image by image."""
+    if out is not None and out.suffix.casefold() not in (".html", ".htm"):
+        raise ConfigError(
+            f"a page cannot be written as {out.name!r}",
+            where="--out",
+            hint="Use a name in .html; --json FILE writes the numbers.",
+        )
+    for path in (json, out):
+        if path is not None:
+            free_file(path, force)
+    first = open_run(baseline)
+    found = fidelity(first, [open_run(path) for path in others], images, site)
+    _print(found)
+    if json is not None:
+        write_json(json, found.plain())
+        say(f"written: {json}")
+    if out is not None:
+        shown = with_images or bool(first.card.get("public"))
+        write_text(out, fidelity_page(found, shown))
+        say(f"written: {out}")
+
+
+def _print(found: FidelityReport) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)  # a file has room for all columns
+    head = f"{found.images} images, baseline {found.baseline}: accuracy {found.accuracy:.3f}"
+    console.print(Text(head))
+    table = Table(box=None, pad_edge=False)
+    table.add_column("defense")
+    for name in ("accuracy", "same answer", *COLUMNS.values(), "deletion", "failures"):
+        table.add_column(name, justify="right")
+    for run in found.runs:
+        values = [run.figures.get(name) for name in COLUMNS]
+        table.add_row(
+            title_of(run),
+            f"{run.accuracy:.3f}",
+            f"{run.agreement:.3f}",
+            *("undefined" if v is None else f"{v:.3g}" for v in values),
+            f"{run.deletion:+.3f}",
+            str(run.failures),
+        )
+    console.print(table)
+    for run in found.runs:
+        if run.prototype_drift is not None:
+            console.print(Text(f"{title_of(run)}: prototype drift {run.prototype_drift:.3f}"))
+        if run.subspace_angle is not None:
+            console.print(Text(f"{title_of(run)}: subspace angle {run.subspace_angle:.1f} degrees"))
+        for note in run.notes:
+            console.print(Text(f"note: {run.run}: {note}"))

@@ -1,0 +1,131 @@
+"""The page of `vitrail fidelity`: one image a row, one run a column, then the figures."""
+
+from __future__ import annotations
+
+from html import escape
+
+from PIL import Image
+
+from vitrail.audit.fidelity import Fidelity, FidelityReport
+from vitrail.explain.closeness import constant
+from vitrail.report.evidence_html import drawing, heat, number, page, store
+
+COLUMNS = {
+    "mse": "MSE",
+    "psnr": "PSNR, dB",
+    "ssim": "SSIM",
+    "global_ssim": "SSIM, global",
+    "rank_correlation": "rank correlation",
+    "top_overlap": "top 10 % shared",
+}
+_STYLE = (
+    "td.see{width:132px;min-width:96px}td small{display:block}"
+    "td.n{text-align:right;font-variant-numeric:tabular-nums}"
+)
+
+
+def title_of(run: Fidelity) -> str:
+    """What stands between this run and the baseline: the defenses and their energy."""
+    energy = "" if run.energy is None else f", energy {run.energy:g}"
+    return f"{' + '.join(run.defenses)}{energy}"
+
+
+def fidelity_page(report: FidelityReport, shown: bool, pictures: int = 8) -> str:
+    """One HTML document; photographs are in it only if they may be `shown`, maps always are."""
+    lead = (
+        f'<p class="soft">Grad-CAM of the true class on the same {report.images} test images, '
+        f"beside {escape(report.baseline)}</p>"
+    )
+    body = [_figures(report), _pictures(report, shown, pictures), _meaning()]
+    return page("What the defense did to the explanations", lead, body, _STYLE)
+
+
+def _figures(report: FidelityReport) -> str:
+    heads = "".join(
+        f'<th scope="col">{name}</th>'
+        for name in ("accuracy", "same answer", *COLUMNS.values(), "deletion", "parts", "failures")
+    )
+    rows = [_row(run) for run in report.runs]
+    base = (
+        f'<tr><th scope="row">{escape(report.baseline)}</th>'
+        f'<td class="n">{number(report.accuracy)}</td>'
+        f'<td class="n" colspan="{len(COLUMNS) + 3}">the baseline</td>'
+        f'<td class="n">{report.failures}</td></tr>'
+    )
+    return (
+        f'<section><h2>Figures</h2><div class="wide"><table><thead><tr><th></th>{heads}</tr>'
+        f"</thead><tbody>{base}{''.join(rows)}</tbody></table></div></section>"
+    )
+
+
+def _row(run: Fidelity) -> str:
+    parts = []
+    if run.prototype_drift is not None:
+        parts.append(f"drift {number(run.prototype_drift)}")
+    if run.subspace_angle is not None:
+        parts.append(f"{number(run.subspace_angle, 1)}°")
+    values = [
+        number(run.accuracy),
+        number(run.agreement),
+        *(_told(run.figures.get(name), 1 if name in ("mse", "psnr") else 3) for name in COLUMNS),
+        number(run.deletion),
+        " ".join(parts) or "none",
+        str(run.failures),
+    ]
+    cells = "".join(f'<td class="n">{value}</td>' for value in values)
+    notes = "".join(f"<small>{escape(note)}</small>" for note in run.notes)
+    name = f"{escape(title_of(run))}<small>{escape(run.run)}</small>{notes}"
+    return f'<tr><th scope="row">{name}</th>{cells}</tr>'
+
+
+def _told(value: float | None, places: int) -> str:
+    return "undefined" if value is None else number(value, places)
+
+
+def _pictures(report: FidelityReport, shown: bool, pictures: int) -> str:
+    count = len(report.labels)
+    chosen = sorted({round(i * (count - 1) / max(1, pictures - 1)) for i in range(pictures)})
+    titles = ["no defense", *(title_of(run) for run in report.runs)]
+    if not shown:
+        return (
+            '<section><h2>Pictures</h2><p class="note">The images belong to the sites: add '
+            "--with-images to show them to somebody who may see them.</p></section>"
+        )
+    rows, stored = [], []
+    for at in chosen:
+        pixels = report.pixels[at]
+        size = (pixels.shape[0], pixels.shape[1])
+        picture = Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0])
+        stored.append(store(f"image{at}", picture, size))
+        label = report.classes[report.labels[at]]
+        cells = [f'<td class="see">{drawing(f"image{at}", size, label)}</td>']
+        for title, view in zip(titles, report.views, strict=True):
+            said = report.classes[int(view.predicted[at])]
+            map_ = view.maps[at]
+            over = "" if constant(map_) else heat(map_, (0, 0, size[1], size[0]))
+            alt = f"Grad-CAM of {label}, {title}"
+            blank = "<small>constant: no map</small>" if constant(map_) else ""
+            cells.append(
+                f'<td class="see">{drawing(f"image{at}", size, alt, heat=over)}'
+                f"<small>says {escape(said)}</small>{blank}</td>"
+            )
+        rows.append(f'<tr><th scope="row">{escape(label)}</th>{"".join(cells)}</tr>')
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("image", *titles))
+    return (
+        f'<section><h2>Pictures</h2>{"".join(stored)}<div class="wide"><table><thead><tr>'
+        f"<th></th>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></section>"
+    )
+
+
+def _meaning() -> str:
+    return (
+        "<section><h2>How to read this</h2><p>MSE, PSNR and SSIM are of maps scaled, image by "
+        "image, from 0 at the least to 255 at the greatest value; SSIM is the mean over windows, "
+        "the global one has a single window. Two maps that have nothing to do with each other "
+        "share 10 % of their strongest pixels and have a rank correlation near 0. Deletion is the "
+        "area under the true class's probability while the marked regions are taken away, of this "
+        "run minus the baseline: above 0, the maps mark less of what the model needs. A failure "
+        "is an image whose map is constant in one of the two runs; it is in no mean. Two runs "
+        "that differ in the seed alone also differ: compare with that before blaming a defense."
+        "</p></section>"
+    )
