@@ -118,7 +118,7 @@ def seen(model: Deployed, pixels: npt.NDArray[np.uint8], labels: npt.NDArray[np.
     targets = torch.from_numpy(labels)
     maps = attribute("grad-cam", model.network, x, targets)
     with torch.inference_mode():
-        predicted = torch.cat([model.network(part).argmax(1) for part in x.split(64)])
+        predicted = torch.cat([model.network(part).argmax(1) for part in torch.split(x, 64)])
 
     def area(at: int) -> float:
         def chance(some: Tensor) -> Tensor:
