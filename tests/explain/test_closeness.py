@@ -51,14 +51,15 @@ def test_global_similarity_against_equation_14(seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_windowed_similarity_written_out(seed):
-    """Wang et al. 2004: Gaussian windows of 11 x 11 and SD 1.5, all that lie inside the map."""
-    a, b = (scaled(m).numpy() for m in maps(seed, 18))
+    """Wang et al. 2004: Gaussian windows of 11 x 11 and SD 1.5, one around each pixel of
+    the map, mirrored at its border."""
+    a, b = (np.pad(scaled(m).numpy(), 5, mode="reflect") for m in maps(seed, 18))
     line = np.exp(-((np.arange(11) - 5) ** 2) / (2 * 1.5**2))
     window = np.outer(line, line) / np.outer(line, line).sum()
     c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
     found = []
-    for row in range(18 - 10):
-        for column in range(18 - 10):
+    for row in range(18):
+        for column in range(18):
             x, y = (m[row : row + 11, column : column + 11] for m in (a, b))
             mx, my = (window * x).sum(), (window * y).sum()
             vx, vy = (window * (x - mx) ** 2).sum(), (window * (y - my) ** 2).sum()
