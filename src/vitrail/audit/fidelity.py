@@ -88,11 +88,11 @@ def fidelity(
     """
     for other in others:
         _check_alike(baseline, other)
+    models = [run.model(site) for run in (baseline, *others)]
     federation = images_of(baseline)
     rows = _rows(federation, images, site)
     pixels = np.array(federation.images.images[rows])
     labels = federation.images.labels[rows]
-    models = [run.model(site) for run in (baseline, *others)]
     views = [seen(model, pixels, labels) for model in models]
     found = tuple(
         _beside(run, model, view, models[0], views[0], labels, _notes(baseline, run))
