@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,7 +11,11 @@ import pytest
 from PIL import Image
 
 import vitrail
+from vitrail.audit.gather import audit_run
+from vitrail.engine.loaded import Run
+from vitrail.report.audit_page import Album
 from vitrail.report.document.compose import compose
+from vitrail.report.document.sights import keep_audit
 from vitrail.report.document.window import Viewer
 
 PROTO = {
@@ -69,6 +74,16 @@ def birds(tmp_path_factory, tiny_config):
     plain = {**PROTO, "method": {"name": "fedavg"}, "model": {}}
     vitrail.run(tiny_config(**plain), folder / "fedavg")
     return folder
+
+
+@pytest.fixture(scope="session")
+def audited(birds, tmp_path_factory):
+    """The run with parts, audited, with the pictures kept at its sites."""
+    copy = tmp_path_factory.mktemp("audited") / "run"
+    shutil.copytree(birds / "myth", copy)
+    run, album = Run(copy), Album()
+    keep_audit(run, audit_run(run, keep=album), album.looks)
+    return run.path
 
 
 @pytest.fixture(scope="session")

@@ -6,25 +6,10 @@ import re
 import shutil
 import time
 
-import pytest
-
-from vitrail.audit.gather import audit_run
 from vitrail.engine.loaded import Run
-from vitrail.report.audit_page import Album
 from vitrail.report.document.compose import compose, names_of
-from vitrail.report.document.sights import keep_audit
 from vitrail.report.document.window import Viewer
 from vitrail.report.document.write import write_figures
-
-
-@pytest.fixture(scope="module")
-def audited(birds, tmp_path_factory):
-    """The run with parts, audited, with the pictures kept at its sites."""
-    copy = tmp_path_factory.mktemp("audited") / "run"
-    shutil.copytree(birds / "myth", copy)
-    run, album = Run(copy), Album()
-    keep_audit(run, audit_run(run, keep=album), album.looks)
-    return run.path
 
 
 def tables_of(made, end):

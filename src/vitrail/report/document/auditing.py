@@ -69,7 +69,7 @@ def verdict_of(found: Found) -> tuple[str, Html]:
     if worst["verdict"] == "suspect":
         told = "Nothing certain, but a suspicion: {} at {}"
         return "suspect", say(told, worst["class"], worst["site"])
-    return "clear", say("No bias seen in {} tests of a class at a site", len(every))
+    return "clear", say("No bias seen ({} tests, one for each class of each site)", len(every))
 
 
 def _headline(found: Found, doubted: Sequence[Found]) -> Html:
