@@ -104,7 +104,7 @@ def test_findings_of_an_attacker_are_escaped(birds, report, tmp_path, read_page)
     copy = tmp_path / "run"
     shutil.copytree(birds / "fedavg", copy)
     rows = [{"defense": "none", "attack": "<b onclick=x()>", "psnr": 31.5, "deep": {"a": 1}}]
-    (copy / "leakage.json").write_text(json.dumps({"rows": rows}))
+    (copy / "attack.json").write_text(json.dumps({"rows": rows}))
     page = check(report(copy), read_page)
     assert "<b onclick=x()>" in page.sections["privacy"]
     assert "31.5 dB" in page.sections["summary"]

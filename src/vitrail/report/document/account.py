@@ -15,7 +15,8 @@ from vitrail.engine.loaded import Run
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.errors import RunError
 
-AUDIT, LEAKAGE, FIDELITY = "audit.json", "leakage.json", "fidelity.json"
+AUDIT, FIDELITY = "audit.json", "fidelity.json"
+ATTACK, LEAKAGE = "attack.json", "leakage.json"
 _LOG = re.compile(r"^\S+ \S+ round (\d+): (refused|without) (.*)$")
 
 
@@ -46,7 +47,7 @@ class Account:
         ledgers = {site: SiteFolder(run.path, site).ledger().lines() for site in run.sites}
         found = {
             file: read
-            for file in (AUDIT, LEAKAGE, FIDELITY)
+            for file in (AUDIT, ATTACK, LEAKAGE, FIDELITY)
             if (read := _json(run.path / file)) is not None
         }
         return Account(run, name, run.rows(), _json(run.path / "partition.json"), ledgers, found)

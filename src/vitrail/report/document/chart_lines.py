@@ -25,8 +25,10 @@ class Series:
     band: tuple[tuple[int, float, float], ...] = ()
 
 
-def lines(series: Sequence[Series], title: str, ylabel: str, width: float) -> Scene:
-    """Draw them; a share below one is read in percent."""
+def lines(
+    series: Sequence[Series], title: str, ylabel: str, width: float, shares: bool = True
+) -> Scene:
+    """Draw them; values from 0 to 1 are read in percent where they are `shares`."""
     drawn = [s for s in series if s.points]
     height = 330.0 if width > 500 else 270.0
     named = [s for s in drawn if not s.faint][:_LABELS]
@@ -36,7 +38,7 @@ def lines(series: Sequence[Series], title: str, ylabel: str, width: float) -> Sc
     values += [v for s in drawn for _, *pair in s.band for v in pair]
     rounds = [r for s in drawn for r, _ in s.points]
     low, high = padded(values)
-    share = min(values) >= 0 and max(values) <= 1
+    share = shares and min(values) >= 0 and max(values) <= 1
     if share:
         low, high = max(0.0, low), min(1.0, high)
     x = Scale(min(rounds), max(rounds), 54.0, width - room)

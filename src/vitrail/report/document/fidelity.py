@@ -16,7 +16,6 @@ from vitrail.explain.fidelity import rank_correlation
 from vitrail.report.document.account import FIDELITY, Account
 from vitrail.report.document.block import Block, Missing
 from vitrail.report.document.grounds import normalized_rows
-from vitrail.report.document.leakage import flat_rows
 from vitrail.report.document.markup import Html, el, join, say
 from vitrail.report.document.photos import Photos
 from vitrail.report.document.scale import count, figure
@@ -152,13 +151,22 @@ def _strips(
 def _filed(account: Account) -> list[Block]:
     """What `vitrail fidelity` wrote about a run."""
     found: Mapping[str, Any] | None = account.found.get(FIDELITY)
-    rows = [] if found is None else flat_rows(found)
-    if not rows:
+    runs = [] if found is None else found.get("runs", ())
+    rows = [_row(run) for run in runs if isinstance(run, Mapping)]
+    if found is None or not rows:
         return []
     keys = list(dict.fromkeys(key for row in rows for key in row))
-    columns = tuple(Column(key.replace("_", " "), _show) for key in keys)
+    columns = tuple(Column(key.replace("_", " "), _show, number=key != "run") for key in keys)
     values = tuple(tuple(row.get(key) for key in keys) for row in rows)
-    return [Table(f"{account.name}-fidelity", "Explanations under a defense", columns, values)]
+    title = f"Explanations against {found.get('baseline')}, mean over {found.get('images')} images"
+    return [Table(f"{account.name}-fidelity", title, columns, values)]
+
+
+def _row(run: Mapping[str, Any]) -> dict[str, Any]:
+    """One defended run, flat."""
+    plain = {k: v for k, v in run.items() if v is None or isinstance(v, str | int | float)}
+    defenses = ", ".join(map(str, run.get("defenses", ()))) or "none"
+    return {"run": plain.pop("run", ""), "defenses": defenses, **plain, **run.get("figures", {})}
 
 
 def _show(value: object) -> str:

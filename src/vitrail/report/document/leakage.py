@@ -1,48 +1,136 @@
-"""What attacks got out of what was released: one table, the undefended row beside the others."""
+"""What attacks got out of what was released: a table and a picture, references beside them.
+
+Reads what `vitrail attack --json` and `vitrail leakage --json` write; it takes no pixels.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from vitrail.report.document.block import Block, Missing
-from vitrail.report.document.markup import Html, say
-from vitrail.report.document.scale import figure
+from vitrail.report.document.block import Block, Figure, Missing
+from vitrail.report.document.chart_rows import Dot, dots
+from vitrail.report.document.markup import el, say
+from vitrail.report.document.scale import figure, percent
+from vitrail.report.document.scene import Scene, Sign
 from vitrail.report.document.table import Column, Table
 
-_FIRST = ("defense", "attack", "site", "attacker")
+REFERENCE = "reference"
+_SIGNS: tuple[Sign, ...] = ("circle", "square", "diamond", "triangle", "ring")
+_COLUMNS: tuple[tuple[str, str], ...] = (
+    ("attack", "attack"),
+    ("defense", "defense"),
+    ("psnr", "PSNR, dB"),
+    ("psnr_sd", "SD"),
+    ("ssim", "SSIM"),
+    ("identified", "identified"),
+    ("label_recovery", "labels found"),
+    ("images", "images"),
+    ("accuracy", "accuracy of the model"),
+    ("energy", "noise energy"),
+    ("epsilon", "epsilon"),
+    ("iterations", "steps"),
+)
+_SHARES = ("identified", "label_recovery", "accuracy")
+Row = Mapping[str, Any]
+
+
+def attack_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The plain values of every attack, flat; those of a defense stand in each of its rows."""
+    rows: list[dict[str, Any]] = []
+    for row in _listed(found, "references"):
+        rows.append({"defense": REFERENCE, **_plain(row)})
+    for defense in _listed(found, "defenses"):
+        beside = {k: v for k, v in _plain(defense).items() if k != "attacks"}
+        rows += [{**beside, **_plain(row)} for row in _listed(defense, "attacks")]
+    return rows + [_plain(row) for row in _listed(found, "rows")]
+
+
+def reference(row: Row) -> bool:
+    """Whether a row is something to compare with, not an attack: no search was made for it."""
+    return row.get("defense") == REFERENCE or row.get("iterations") == 0
+
+
+def _listed(found: Mapping[str, Any], key: str) -> list[Row]:
+    rows = found.get(key, ())
+    if not isinstance(rows, Sequence) or isinstance(rows, str):
+        return []
+    return [row for row in rows if isinstance(row, Mapping)]
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    return {k: v for k, v in row.items() if v is None or isinstance(v, str | int | float)}
 
 
 def leakage(name: str, found: Mapping[str, Any]) -> tuple[Block, ...]:
-    """The rows of a leakage file; columns are whatever numbers its rows have."""
-    rows = flat_rows(found)
+    """PSNR by defense and attack as a picture, everything as a table, who the attacker was."""
+    rows = attack_rows(found)
     if not rows:
         return (Missing(say("The file of attacks has no rows.")),)
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    first = [key for key in _FIRST if key in keys]
-    rest = [key for key in keys if key not in first]
-    columns = tuple(
-        Column(key.replace("_", " "), _show, number=_numeric(rows, key)) for key in (*first, *rest)
+    blocks: list[Block] = []
+    values = _dots(rows)
+    if values:
+
+        def draw(width: float) -> Scene:
+            title = "Likeness of recovered images, by defense"
+            return dots(values, title, "PSNR in dB, with its SD over images", width)
+
+        told = say(
+            "How like the true images the recovered ones are; further to the right is worse for "
+            "privacy. References are images that no attack is needed for."
+        )
+        blocks.append(Figure(f"{name}-leakage", told, draw))
+    blocks.append(_table(name, rows))
+    threat = _threat(found)
+    if threat is not None:
+        blocks.append(el("p", threat, class_="soft"))
+    return tuple(blocks)
+
+
+def _dots(rows: Sequence[Row]) -> list[Dot]:
+    attacks = list(dict.fromkeys(str(row.get("attack", "attack")) for row in rows))
+    found = []
+    for row in rows:
+        psnr, attack = row.get("psnr"), str(row.get("attack", "attack"))
+        if isinstance(psnr, int | float):
+            at = attacks.index(attack)
+            spread = float(row.get("psnr_sd") or 0.0)
+            place = str(row.get("defense") or "this run")
+            kind = attack if len(attacks) <= len(_SIGNS) else ""
+            role, sign = f"c{at % 7 + 1}", _SIGNS[at % len(_SIGNS)]
+            found.append(Dot(place, psnr, psnr - spread, psnr + spread, role, sign, kind))
+    return found
+
+
+def _table(name: str, rows: Sequence[Row]) -> Table:
+    known = [(key, head) for key, head in _COLUMNS if any(row.get(key) is not None for row in rows)]
+    columns = tuple(_column(key, head, rows) for key, head in known)
+    values = tuple(tuple(row.get(key) for key, _ in known) for row in rows)
+    return Table(f"{name}-leakage", "What each attack got", columns, values)
+
+
+def _column(key: str, head: str, rows: Sequence[Row]) -> Column:
+    numbers = all(isinstance(row.get(key), int | float | None) for row in rows)
+    show = partial(percent, places=0) if key in _SHARES else _show
+    return Column(head, show, number=numbers)
+
+
+def _show(value: object) -> str:
+    return figure(value, 2) if isinstance(value, float) else str(value)
+
+
+def _threat(found: Mapping[str, Any]) -> str | None:
+    """What the attacker of the first search knew."""
+    rows = [*_listed(found, "rows")]
+    for defense in _listed(found, "defenses"):
+        rows += _listed(defense, "attacks")
+    threat = next((row["threat"] for row in rows if isinstance(row.get("threat"), Mapping)), None)
+    if threat is None:
+        return None
+    sees = "one site's update" if threat.get("sees") == "update" else "only the sum of all updates"
+    return (
+        f"The attacker knows the model that was sent and sees {sees}; labels "
+        f"{threat.get('labels', 'unknown')}, {threat.get('images', '?')} images, "
+        f"{threat.get('local_steps', '?')} local steps."
     )
-    values = tuple(tuple(row.get(key) for key in (*first, *rest)) for row in rows)
-    return (Table(f"{name}-leakage", "Defenses against attacks", columns, values),)
-
-
-def flat_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The plain values of each row; what is nested is left out."""
-    rows = found.get("rows", found.get("results", ()))
-    if not isinstance(rows, Sequence) or isinstance(rows, str):
-        return []
-    return [
-        {k: v for k, v in row.items() if v is None or isinstance(v, str | int | float)}
-        for row in rows
-        if isinstance(row, Mapping)
-    ]
-
-
-def _numeric(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
-    return all(isinstance(row.get(key), int | float | None) for row in rows)
-
-
-def _show(value: object) -> str | Html:
-    return figure(value, 3) if isinstance(value, float) else str(value)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vitrail.report.document.account import LEAKAGE, Account
+from vitrail.report.document.account import ATTACK, LEAKAGE, Account
 from vitrail.report.document.block import Block, Figure, Missing
+from vitrail.report.document.budgets import budgets
 from vitrail.report.document.chart_rows import Bar, bars
 from vitrail.report.document.chart_timeline import Event, timeline
 from vitrail.report.document.leakage import leakage
@@ -21,6 +22,12 @@ WORDS = {
     "separability": "figures for the audit",
     "audit": "findings of the audit",
 }
+
+
+_SIMULATED = (
+    "This is a simulation: the sites' noise follows from the run's seed, so whoever knows the seed "
+    "could take it away. The guarantee holds where sites draw it from their own secret."
+)
 
 
 def privacy(account: Account) -> tuple[Block, ...]:
@@ -40,7 +47,7 @@ def lines_of(account: Account) -> list[tuple[str, Mapping[str, Any]]]:
         (site, line)
         for site, lines in account.ledgers.items()
         for line in lines
-        if line.get("kind") in WORDS or "guarantee" in line
+        if "guarantee" in line and not str(line["guarantee"]).startswith("nothing")
     ]
 
 
@@ -144,12 +151,12 @@ def _guarantees(account: Account) -> tuple[Block, ...]:
     proven = [(site, line) for site, line in lines if formal(line)]
     rest = len(lines) - len(proven)
     blocks: list[Block] = [Html("<h3>Formal guarantees</h3>")]
-    if proven:
-        last: dict[str, str] = {site: str(line["guarantee"]) for site, line in proven}
-        rows = tuple((site, words) for site, words in last.items())
-        columns = (Column("site"), Column("guarantee after its last release"))
-        blocks.append(Table(f"{account.name}-budgets", "Budgets by site", columns, rows))
-    else:
+    told = budgets(account.name, lines)
+    if told:
+        blocks += told
+        if any(line.get("secret") == "simulated" for _, line in lines):
+            blocks.append(el("p", _SIMULATED, class_="note"))
+    elif not proven:
         blocks.append(el("p", "None. Nothing that left a site carries a proof.", class_="note"))
     blocks += [
         Html("<h3>Without a formal guarantee</h3>"),
@@ -167,19 +174,18 @@ def _guarantees(account: Account) -> tuple[Block, ...]:
 
 
 def _attacks(account: Account) -> tuple[Block, ...]:
-    found = account.found.get(LEAKAGE)
-    if found is None:
+    found = [account.found[file] for file in (ATTACK, LEAKAGE) if file in account.found]
+    if not found:
         return (
             Missing(
                 say(
                     "No attack was tried on this run. {} tries to get images back from what was "
-                    "released; with {} its table appears here.",
-                    el("code", "vitrail attack RUN"),
-                    el("code", f"--json RUN/{LEAKAGE}"),
+                    "released.",
+                    el("code", f"vitrail attack {account.name} --json {account.name}/{ATTACK}"),
                 )
             ),
         )
-    return leakage(account.name, found)
+    return tuple(block for one in found for block in leakage(account.name, one))
 
 
 def sent_sentence(account: Account) -> Html:

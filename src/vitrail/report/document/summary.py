@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vitrail.report.compare import Comparison
-from vitrail.report.document.account import AUDIT, LEAKAGE, Account
+from vitrail.report.document.account import ATTACK, AUDIT, LEAKAGE, Account
 from vitrail.report.document.auditing import findings, verdict_of
 from vitrail.report.document.comparing import compared_sentence
-from vitrail.report.document.leakage import flat_rows
-from vitrail.report.document.markup import Html, el, html, join, say
+from vitrail.report.document.leakage import attack_rows, reference
+from vitrail.report.document.markup import Html, el, join, say
 from vitrail.report.document.privacy import formal, lines_of, sent_sentence
-from vitrail.report.document.scale import amount, count, figure, percent
+from vitrail.report.document.scale import amount, count, percent
 from vitrail.report.trial_table import exact_interval
 
 
@@ -159,15 +159,21 @@ def _audited(account: Account) -> Html:
 
 
 def _attacked(account: Account) -> Html:
-    found = account.found.get(LEAKAGE)
-    rows = [] if found is None else flat_rows(found)
-    best = [row for row in rows if isinstance(row.get("psnr"), int | float)]
+    files = [account.found[file] for file in (ATTACK, LEAKAGE) if file in account.found]
+    rows = [row for found in files for row in attack_rows(found)]
+    known = [row for row in rows if isinstance(row.get("psnr"), int | float)]
+    best = [row for row in known if not reference(row)]
     if not best:
         return say("No attack was tried on what was released, so what it gives away is not known.")
     top = max(best, key=lambda row: float(row["psnr"]))
+    plain = max((float(row["psnr"]) for row in known if reference(row)), default=None)
+    beside = "" if plain is None else f"; an image that needs no attack reaches {plain:.1f} dB"
+    behind = "" if top.get("defense") in (None, "none") else f" behind {top['defense']}"
     return say(
-        "The best of {} reached {} dB of likeness to the true images ({}).",
-        count(len(rows), "attack"),
-        el("b", figure(float(top["psnr"]), 1)),
-        html(top.get("attack", "attack")),
+        "Of {}, the best recovered images at {}{} ({}){}.",
+        count(len(best), "attack"),
+        el("b", f"{float(top['psnr']):.1f} dB"),
+        behind,
+        top.get("attack", "attack"),
+        beside,
     )

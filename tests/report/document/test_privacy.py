@@ -1,0 +1,84 @@
+"""The section on privacy: formal and empirical apart, budgets, what attacks got."""
+
+from vitrail.report.document.block import leaves, render
+from vitrail.report.document.budgets import budgets, spends
+from vitrail.report.document.chart_timeline import Event, timeline
+from vitrail.report.document.leakage import attack_rows, leakage, reference
+from vitrail.report.document.privacy import formal
+
+SPEND = {
+    "mechanism": "dp-sgd",
+    "unit": "one image",
+    "against": "the server and everybody after it",
+    "delta": 1e-5,
+    "target": 8.0,
+    "accountant": "pld",
+    "events": [[1.0, 0.1, 10]],
+}
+
+
+def line(round_, epsilon):
+    spend = {**SPEND, "epsilon": epsilon}
+    told = f"formal: (epsilon, delta) = ({epsilon:.4g}, 1e-05) for one image"
+    return {"kind": "release", "round": round_, "bytes": 100, "spends": [spend], "guarantee": told}
+
+
+def test_a_guarantee_is_formal_only_if_its_line_says_so():
+    assert formal(line(1, 2.0))
+    assert not formal({"guarantee": "empirical: no formal guarantee"})
+    assert not formal({}) and not formal({"guarantee": "informal"})
+
+
+def test_the_budget_of_a_site_is_that_of_its_last_release():
+    ledger = [("a", line(1, 1.5)), ("a", line(2, 2.5)), ("b", line(1, 1.25))]
+    assert len(spends(ledger)) == 3
+    figure, table = budgets("run", ledger)
+    assert {(row[0], row[2]) for row in table.rows} == {("a", 2.5), ("b", 1.25)}
+    assert "against" in render(table)
+    drawn = figure.draw(860).inline()
+    assert "a, dp-sgd, round 2: 2.5" in drawn  # an epsilon is no percentage
+
+
+def test_nothing_spent_is_no_budget():
+    assert budgets("run", [("a", {"kind": "release", "guarantee": "empirical"})]) == ()
+    (table,) = budgets("run", [("a", line(1, 0.0) | {"spends": [{**SPEND, "epsilon": None}]})])
+    assert table.rows[0][2] is None  # no finite epsilon is a dash, not a zero
+
+
+def test_every_attack_stands_beside_its_defense_and_the_references():
+    found = {
+        "references": [{"attack": "mean image", "psnr": 14.0, "psnr_sd": 1.0, "iterations": 0}],
+        "defenses": [
+            {"defense": "none", "accuracy": 0.8, "attacks": [{"attack": "ig", "psnr": 31.0}]},
+            {
+                "defense": "tip",
+                "accuracy": 0.7,
+                "attacks": [{"attack": "ig", "psnr": 12.0, "threat": {"sees": "update"}}],
+            },
+        ],
+    }
+    rows = attack_rows(found)
+    assert [(r["defense"], r["psnr"]) for r in rows] == [
+        ("reference", 14.0),
+        ("none", 31.0),
+        ("tip", 12.0),
+    ]
+    assert [reference(row) for row in rows] == [True, False, False]
+    blocks = leakage("run", found)
+    table = next(x for x in leaves(blocks) if hasattr(x, "csv"))
+    assert len(table.rows) == 3 and "accuracy of the model" in table.csv()
+    assert "sees one site" in "".join(map(render, blocks))
+
+
+def test_a_file_of_attacks_of_any_shape_is_no_crash():
+    for found in ({}, {"rows": "x"}, {"rows": [3, None]}, {"defenses": [{"attacks": None}]}):
+        assert "has no rows" in "".join(map(render, leakage("run", found)))
+
+
+def test_a_thousand_rounds_of_a_hundred_sites_are_still_a_picture():
+    sites = [f"site-{n:03d}" for n in range(100)]
+    events = [Event(s, r, 8.0, "release", r % 2 == 0) for s in sites for r in range(1000)]
+    for width in (330.0, 860.0):
+        scene = timeline(events, sites, "t", width)
+        assert len(scene.shapes) < 6000 and scene.height < 1500
+        assert "60 sites not drawn" in scene.about
