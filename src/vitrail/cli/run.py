@@ -72,6 +72,7 @@ def finish(folder: Path, quiet: bool) -> None:
     shared = Run(folder).card.get("shared")  # runs of earlier versions do not say
     if shared:
         typer.echo(f"shared        {shared['text']}")
+    typer.echo(f"what happened vitrail report {folder}")
 
 
 @contextmanager

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 AUDIT_STYLE = """
-:root{--bad:#b3261e;--warn:#8a5a00;--fine:#00664a}
-@media (prefers-color-scheme:dark){:root{--bad:#ff9d94;--warn:#f2c063;--fine:#5fd3ac}}
 .verdict{display:inline-flex;align-items:center;gap:7px;font-weight:650;white-space:nowrap}
 .verdict svg{width:16px;height:16px;flex:none}
 .biased{color:var(--bad)}.suspect{color:var(--warn)}.clear{color:var(--fine)}
@@ -48,8 +46,7 @@ vector-effect:non-scaling-stroke}
 .key{display:flex;flex-wrap:wrap;gap:8px 22px;margin:10px 0 0;font-size:14px}
 @media screen and (max-width:720px){.looks,.readings{grid-template-columns:1fr}
 .facts{grid-template-columns:1fr;gap:2px}.facts dd{margin-bottom:8px}}
-@media print{:root{--bad:#b3261e;--warn:#8a5a00;--fine:#00664a}
-table.audit td,table.audit td.place{font-size:8.5pt}.pair span{font-size:8pt}
+@media print{table.audit td,table.audit td.place{font-size:8.5pt}.pair span{font-size:8pt}
 .looks{gap:8px}figcaption{font-size:8pt}.headline{font-size:18pt}
 section{break-inside:auto}figure .picture{max-height:150px}}
 """

@@ -1,12 +1,10 @@
-"""How explanation pages look, on screens by day and night and on paper."""
+"""How explanation pages look, on screens and on paper; colors are those of the report."""
 
 from __future__ import annotations
 
-STYLE = """
-:root{--paper:#fbfaf7;--card:#ffffff;--ink:#1d2330;--soft:#5c6577;--line:#e2e0d8;--for:#0072b2;
---against:#d55e00;--mark:#f0e442;--quiet:#f3f1ea}
-@media (prefers-color-scheme:dark){:root{--paper:#12151c;--card:#1b202b;--ink:#e9ebf0;
---soft:#a3abbb;--line:#2e3544;--for:#56b4e9;--against:#f0934e;--quiet:#232a37}}
+from vitrail.report.document.palette import variables
+
+STYLE = variables() + """
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);
 font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif}
@@ -79,8 +77,7 @@ border:1px solid var(--line)}
 .tag.bad{border-color:var(--against)}
 @media screen and (max-width:720px){.summary{grid-template-columns:1fr}.index{columns:1}
 header,main{padding:0 12px}.glass{margin:0 -12px 20px}section{padding:14px}}
-@media print{:root{--paper:#fff;--card:#fff;--ink:#000;--soft:#444;--line:#bbb;--for:#0072b2;
---against:#d55e00;--quiet:#eee}body{font-size:9.5pt}section{border:0;padding:0}
+@media print{body{font-size:9.5pt;background:#fff}section{border:0;padding:0}
 header,main{padding:0}.wide{overflow:visible}td{padding:6px 5px}td.see{width:106px;min-width:0}
 td.see .picture{width:96px}td.what{min-width:110px}td.sum{min-width:178px}
 th,small,td.none{font-size:8pt}.units{grid-template-columns:repeat(5,1fr);gap:8px}

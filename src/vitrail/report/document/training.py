@@ -90,7 +90,7 @@ def _curve_figure(account: Account, name: str, words: str, series: list[Series])
     return Figure(
         f"{account.name}-{name}",
         told,
-        lambda width: lines(series, f"{words} by round", words, width, name != "loss"),
+        lambda width: lines(series, f"{words} by round", words, width, "accuracy" in name),
         Table(f"{account.name}-{name}", f"{words} by round", columns, rows),
         pick=tuple(s.name for s in series),
     )
