@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from vitrail.report.document.palette import variables
 
-STYLE = variables() + """
+STYLE = (
+    variables()
+    + """
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);
 font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif}
@@ -85,3 +87,4 @@ th,small,td.none{font-size:8pt}.units{grid-template-columns:repeat(5,1fr);gap:8p
 tr,.summary,.units li{break-inside:avoid}h3{break-after:avoid}thead{display:table-header-group}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 """
+)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitrail.errors import VitrailError
 from vitrail.explain.attribution import attribute
-from vitrail.explain.fidelity import rank_correlation
+from vitrail.explain.closeness import averaged, compared
 from vitrail.report.document.account import FIDELITY, Account
 from vitrail.report.document.block import Block, Missing
 from vitrail.report.document.grounds import normalized_rows
@@ -21,6 +21,7 @@ from vitrail.report.document.photos import Photos
 from vitrail.report.document.scale import count, figure
 from vitrail.report.document.table import Column, Table
 from vitrail.report.document.window import Rows, Window
+from vitrail.report.fidelity_page import COLUMNS
 
 _IMAGES = 4  # that are shown
 _MEASURED = 24  # that numbers rest on
@@ -81,51 +82,30 @@ def _named(account: Account, window: Window) -> str:
 
 
 def _maps(window: Window, rows: Rows) -> Tensor | None:
-    """Grad-CAM of the true class, each image's map from 0 to 1."""
+    """Grad-CAM of the true class; None where it is not defined."""
     try:
         labels = torch.from_numpy(window.images.labels[rows])
         network = window.explainer.model.network
-        found = attribute("grad-cam", network, normalized_rows(window, rows), labels).detach()
+        return attribute("grad-cam", network, normalized_rows(window, rows), labels).detach()
     except VitrailError:
         return None
-    flat = found.flatten(1)
-    low, high = flat.amin(1), flat.amax(1)
-    span = (high - low).clamp_min(1e-12)
-    return (found - low[:, None, None]) / span[:, None, None]
 
 
 def _numbers(maps: Mapping[str, Tensor], images: int) -> Table:
     base, first = next(iter(maps.items()))
     rows = []
     for name, other in list(maps.items())[1:]:
-        same = torch.nn.functional.interpolate(other[:, None], first.shape[1:])[:, 0]
-        error = (same - first).square().flatten(1).mean(1)
-        likeness = [rank_correlation(a, b) for a, b in zip(first, same)]
-        ranks = [value for value in likeness if value == value]
-        top = [_overlap(a, b) for a, b in zip(first, same)]
-        rows.append(
-            (
-                name,
-                float(error.mean()),
-                float(np.mean(ranks)) if ranks else None,
-                float(np.mean(top)),
-            )
-        )
+        pairs = [compared(a, b) for a, b in zip(first, other, strict=True)]
+        said = [pair for pair in pairs if pair is not None]
+        means = averaged(said)
+        rows.append((name, *(means.get(key) for key in COLUMNS), images - len(said)))
     columns = (
         Column("run"),
-        Column("MSE", partial(figure, places=4), "Maps from 0 to 1; 0 is the same", number=True),
-        Column("rank correlation", partial(figure, places=3), "1 is the same order", number=True),
-        Column("overlap of the top tenth", partial(figure, places=3), number=True),
+        *(Column(head, partial(figure, places=3), number=True) for head in COLUMNS.values()),
+        Column("maps that say nothing", number=True),
     )
     title = f"Grad-CAM of the true class against {base}, mean over {count(images, 'test image')}"
     return Table("fidelity", title, columns, tuple(rows))
-
-
-def _overlap(one: Tensor, other: Tensor) -> float:
-    """Of the tenth of places that are strongest in each map, the share both have."""
-    size = max(1, one.numel() // 10)
-    a, b = (set(t.flatten().topk(size).indices.tolist()) for t in (one, other))
-    return len(a & b) / size
 
 
 def _strips(
