@@ -3,7 +3,7 @@
 import pytest
 
 from vitrail.audit.contrast import Contrast
-from vitrail.audit.effects import Effect, Probe, covered, probe
+from vitrail.audit.effects import Effect, Probe, probe
 from vitrail.audit.regions import Region
 from vitrail.audit.reliance import reliance
 from vitrail.rng import server
@@ -26,7 +26,7 @@ def test_a_planted_shortcut_moves_the_own_model(make_desk):
     tried = probes(desk)
     first, *others = reliance(tried)
     assert first > 3 and first > max(others)
-    left = covered(desk, tried[0])
+    left = tried[0].covered
     assert left["local"].accuracy == 1.0 and left["local"].without < 0.7
     assert left["shared"].without == left["shared"].accuracy == 1.0
     assert left["local"].drop > 1 > abs(left["shared"].drop)

@@ -9,8 +9,9 @@ import torch
 
 from vitrail.audit.contrast import Contrast
 from vitrail.audit.federation import together
-from vitrail.audit.look import iou, look
+from vitrail.audit.look import look
 from vitrail.audit.null import Null
+from vitrail.audit.overlap import iou
 from vitrail.audit.regions import Region
 from vitrail.audit.site import Alarm, alarm, audit_site
 from vitrail.errors import RunError

@@ -99,6 +99,11 @@ def maps(model: Deployed, z: Tensor) -> Tensor:
     return torch.cat(found).clone()
 
 
+def peaks(model: Deployed, z: Tensor) -> Tensor:
+    """The largest activation of every unit in each image, [N, units]."""
+    return maps(model, z).amax((2, 3))
+
+
 def parts(model: Deployed | Network) -> PartHead:
     """The head of a model that explains itself by parts, or an error that says it does not."""
     lack = RunError(

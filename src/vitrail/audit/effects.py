@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitrail.audit.change import cover, matched
 from vitrail.audit.contrast import Contrast
-from vitrail.audit.desk import Desk, log_odds, logits
+from vitrail.audit.desk import Desk, log_odds, logits, peaks
 from vitrail.audit.regions import Region, at_random, suspected
 from vitrail.rng import Key
 
@@ -30,13 +30,29 @@ class Effect:
 
 
 @dataclass(frozen=True)
+class Covered:
+    """A class's own images with the region as it is, and without it: accuracy and log-odds."""
+
+    accuracy: float
+    without: float
+    drop: float
+
+
+@dataclass(frozen=True)
 class Probe:
-    """One class at one site: what the suspected region does, and what random regions do."""
+    """One class at one site: what the suspected region does, and what random regions do.
+
+    `rises` and `drops` [units] are mean changes of what the shared model's units find in images
+    of other classes with the region put in, and in own images with it covered.
+    """
 
     label: int
     donors: Tensor  # positions among the desk's images
     effect: Effect
     random: tuple[Effect, ...] = ()
+    rises: Tensor = field(default_factory=lambda: torch.zeros(0))
+    drops: Tensor = field(default_factory=lambda: torch.zeros(0))
+    covered: dict[str, Covered] = field(default_factory=dict)
 
 
 def probe(desk: Desk, contrast: Contrast, key: Key) -> Probe | None:
@@ -55,22 +71,26 @@ def probe(desk: Desk, contrast: Contrast, key: Key) -> Probe | None:
         size = (images.shape[2], images.shape[3])
         regions += at_random(regions[0].boxes, size, RANDOM, key.at("regions").numpy())
     odds, hits = partial(log_odds, label=label), partial(_hits, label=label)
-    before = _outcome(desk, images)
-    found = []
+    before, units = _outcome(desk, images)
+    found, rises = [], []
     for region in regions:
-        after = _outcome(desk, region.into(images, sources, pool))
+        after, now = _outcome(desk, region.into(images, sources, pool))
         effect = Effect(
             region,
             {n: float((odds(after[n]) - odds(before[n])).mean()) for n in before},
             {n: float((hits(after[n]) - hits(before[n])).mean()) for n in before},
         )
         found.append(effect)
-    return Probe(label, donors, found[0], tuple(found[1:]))
+        rises.append((now - units).mean(0))
+    left, drops = _covered(desk, pool, label, regions[0])
+    return Probe(label, donors, found[0], tuple(found[1:]), rises[0], drops, left)
 
 
-def _outcome(desk: Desk, images: Tensor) -> dict[str, Tensor]:
+def _outcome(desk: Desk, images: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    """Every model's logits, and what each unit of the shared one finds in each image."""
     z = desk.begin(images)
-    return {name: logits(model, z) for name, model in desk.models.items()}
+    found = {name: logits(model, z) for name, model in desk.models.items()}
+    return found, peaks(desk.shared, z)
 
 
 def _hits(found: Tensor, label: int) -> Tensor:
@@ -84,22 +104,14 @@ def without(desk: Desk, own: Tensor, label: int, region: Region) -> Tensor:
     return matched(own, desk.pixels[torch.from_numpy(desk.labels != label)])
 
 
-@dataclass(frozen=True)
-class Covered:
-    """A class's own images with the region as it is, and without it: accuracy and log-odds."""
-
-    accuracy: float
-    without: float
-    drop: float
-
-
-def covered(desk: Desk, found: Probe) -> dict[str, Covered]:
-    """What is left of each model's predictions when the region is blurred over, or undone."""
-    own = desk.pixels[found.donors]
-    changed = without(desk, own, found.label, found.effect.region)
-    before, after = _outcome(desk, own), _outcome(desk, changed)
-    odds, hits = partial(log_odds, label=found.label), partial(_hits, label=found.label)
-    return {
+def _covered(
+    desk: Desk, own: Tensor, label: int, region: Region
+) -> tuple[dict[str, Covered], Tensor]:
+    """What is left of predictions and of units when the region is blurred over, or undone."""
+    before, units = _outcome(desk, own)
+    after, now = _outcome(desk, without(desk, own, label, region))
+    odds, hits = partial(log_odds, label=label), partial(_hits, label=label)
+    found = {
         name: Covered(
             float(hits(before[name]).mean()),
             float(hits(after[name]).mean()),
@@ -107,3 +119,4 @@ def covered(desk: Desk, found: Probe) -> dict[str, Covered]:
         )
         for name in before
     }
+    return found, (units - now).mean(0)

@@ -19,6 +19,7 @@ class Audit:
 
     sites: tuple[SiteAudit, ...]
     null: Null | None = None  # what the p-values were read from
+    config: str | None = None  # which configuration was audited, for those who act on it
 
     @property
     def worst(self) -> Finding | None:
@@ -82,9 +83,17 @@ class Audit:
                 }
             )
         about = None if self.null is None else self.null.about
-        return {"origin": self.origin, "level": LEVEL, "null": about, "sites": listed}
+        return {
+            "origin": self.origin,
+            "level": LEVEL,
+            "null": about,
+            "config": self.config,
+            "sites": listed,
+        }
 
 
-def together(audits: Sequence[SiteAudit], null: Null | None = None) -> Audit:
+def together(
+    audits: Sequence[SiteAudit], null: Null | None = None, config: str | None = None
+) -> Audit:
     """Sites' audits as one view."""
-    return Audit(tuple(audits), null)
+    return Audit(tuple(audits), null, config)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from vitrail.audit.effects import Covered
 from vitrail.audit.regions import Region
+from vitrail.audit.units import UnitEvidence
 from vitrail.explain.evidence import Box
 
 Verdict = Literal["clear", "suspect", "biased"]
@@ -26,7 +27,7 @@ class Finding:
     `p_value` is corrected for the number of classes the site has. `place` is the region with a
     box for each of `rows` (positions among the desk's images) in pixels of the run's images;
     `box` the median over them in pixels of the originals, None for image-wide shortcuts; `where`
-    says it in words.
+    says it in words. `units` are the shared model's prototypes of the class, one by one.
     """
 
     site: str
@@ -45,11 +46,17 @@ class Finding:
     flipped: dict[str, float]
     covered: dict[str, Covered]
     rows: tuple[int, ...]
+    units: tuple[UnitEvidence, ...] = ()
 
     @property
     def region(self) -> str:
         """How tables call the region."""
         return self.place.kind
+
+    @property
+    def prototypes(self) -> tuple[int, ...]:
+        """The prototypes of the shared model that look at the place, where there is a doubt."""
+        return tuple(u.unit for u in self.units if u.named and self.verdict != "clear")
 
     @property
     def reading(self) -> Reading:
@@ -96,6 +103,7 @@ class Finding:
             "p_value": self.p_value,
             "verdict": self.verdict,
             "box": None if self.box is None else list(self.box),
+            "prototypes": list(self.prototypes),
             "raw_p": self.raw_p,
             "here": self.here,
             "elsewhere": self.elsewhere,
@@ -107,6 +115,7 @@ class Finding:
             "swapped": self.swapped,
             "flipped": self.flipped,
             "covered": {name: vars(value) for name, value in self.covered.items()},
+            "units": [unit.to_json() for unit in self.units],
             "sentence": self.sentence,
         }
 

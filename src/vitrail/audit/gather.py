@@ -14,6 +14,7 @@ from vitrail.audit.desk import Desk, parts
 from vitrail.audit.extract import Extractor, tables_of
 from vitrail.audit.federation import Audit, together
 from vitrail.audit.null import Null, shipped
+from vitrail.audit.obey import config_digest
 from vitrail.audit.separability import Separability
 from vitrail.audit.site import SiteAudit, audit_site
 from vitrail.engine.federation import Federation
@@ -80,7 +81,7 @@ def audit_run(
         if len(chosen) > 1:
             _release(run, one)
         found.append(one)
-    return together(found, null)
+    return together(found, null, config_digest(run.config))
 
 
 def tables(run: Run, federation: Federation, sites: Sequence[str]) -> dict[str, Separability]:

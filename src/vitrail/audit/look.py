@@ -16,8 +16,8 @@ from torch import Tensor
 from vitrail.audit.desk import Desk, log_odds, logits, maps
 from vitrail.audit.effects import without
 from vitrail.audit.finding import Finding
+from vitrail.audit.overlap import inside, mean_iou
 from vitrail.audit.regions import strongest
-from vitrail.explain.boxes import upsample
 from vitrail.explain.evidence import Box
 
 PICTURES = ("own", "covered", "other", "swapped")
@@ -123,36 +123,15 @@ def _attention(
         seen[at],
         _box(boxes[at]),
         tuple(_box(b) for b in boxes),
-        _inside(seen, finding.place.boxes, size),
+        inside(seen, finding.place.boxes, size),
     )
-
-
-def _inside(seen: Tensor, boxes: Tensor | None, size: tuple[int, int]) -> float | None:
-    if boxes is None:
-        return None
-    large = upsample(seen, *size)
-    large = large - large.flatten(1).amin(1)[:, None, None]
-    shares = []
-    for one, (x0, y0, x1, y1) in zip(large, boxes.tolist(), strict=True):
-        total = float(one.sum())
-        shares.append(float(one[y0:y1, x0:x1].sum()) / total if total > 0 else 0.0)
-    return float(np.mean(shares))
 
 
 def _overlap(seen: Mapping[str, Attention]) -> float | None:
     if "local" not in seen or "shared" not in seen:
         return None
-    pairs = zip(seen["local"].boxes, seen["shared"].boxes, strict=True)
-    return float(np.mean([iou(a, b) for a, b in pairs]))
-
-
-def iou(a: Box, b: Box) -> float:
-    """Intersection over union of two boxes; 0 where both are empty."""
-    wide = max(0, min(a[2], b[2]) - max(a[0], b[0]))
-    high = max(0, min(a[3], b[3]) - max(a[1], b[1]))
-    both = wide * high
-    either = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both
-    return both / either if either > 0 else 0.0
+    one, two = (torch.tensor(seen[name].boxes) for name in ("local", "shared"))
+    return mean_iou(one, two)
 
 
 def _box(edges: Tensor) -> Box:

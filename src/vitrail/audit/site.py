@@ -10,11 +10,12 @@ import torch
 
 from vitrail.audit.contrast import Contrast
 from vitrail.audit.desk import Desk, logits
-from vitrail.audit.effects import Probe, covered, probe
+from vitrail.audit.effects import Probe, probe
 from vitrail.audit.finding import Finding, verdict_of
 from vitrail.audit.null import Null, holm, shipped
 from vitrail.audit.place import original, words
 from vitrail.audit.reliance import reliance
+from vitrail.audit.units import units_of
 from vitrail.rng import Key
 
 
@@ -96,8 +97,9 @@ def _finding(
         where=words(region, (desk.images.shape[1], desk.images.shape[2])),
         swapped=found.effect.swapped,
         flipped=found.effect.flipped,
-        covered=covered(desk, found),
+        covered=found.covered,
         rows=rows,
+        units=units_of(desk, found),
     )
 
 

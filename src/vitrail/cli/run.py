@@ -13,12 +13,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from vitrail.audit.obey import obey
 from vitrail.config import load
 from vitrail.engine import Progress as Round
 from vitrail.engine import RunFolder, resume, start
 from vitrail.engine.folder import free_folder
 from vitrail.engine.loaded import Run
 from vitrail.engine.run import OnRound
+from vitrail.errors import ConfigError
 from vitrail.report.pictures import run_pictures
 
 Sets = Annotated[
@@ -39,10 +41,26 @@ def run_command(
     file: Annotated[Path, typer.Argument(help="A TOML file; `vitrail init PATH` writes one.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The run folder to make.")] = None,
     sets: Sets = None,
+    debias: Annotated[
+        Path | None,
+        typer.Option("--debias", metavar="AUDIT.json", help="Remedy what this audit found."),
+    ] = None,
+    remedies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--remedy",
+            metavar="NAME",
+            help="mask, penalize, weigh, leave-out or mix, with --debias; may be repeated.",
+        ),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Train a federation; writes a run folder."""
     loaded = load(file, sets or ())
+    if debias is not None:
+        loaded = obey(loaded, debias, remedies or ())
+    elif remedies:
+        raise ConfigError("a remedy needs an audit", where="--remedy", hint="Add --debias FILE.")
     folder = out or free_folder(Path("runs"), file.stem)
     with progress(quiet) as on_round:
         start(loaded, folder, on_round)

@@ -9,6 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from vitrail.config.debias import Debias, Suspicion
 from vitrail.config.schema import (
     Aggregate,
     Augment,
@@ -29,7 +30,7 @@ from vitrail.config.schema import (
 
 SECTIONS: tuple[type[BaseModel], ...] = (
     Data, Augment, Aviary, Dicom, Partition, Bias, Model, Prototypes, Subspaces, Method,
-    Optimizer, PartOptimizer, Aggregate, Release, Run,
+    Optimizer, PartOptimizer, Aggregate, Release, Debias, Suspicion, Run,
 )  # fmt: skip
 HEAD = """# Configuration
 

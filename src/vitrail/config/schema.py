@@ -9,21 +9,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Positive = Annotated[float, Field(gt=0.0)]
-Natural = Annotated[float, Field(ge=0.0)]
-Count = Annotated[int, Field(ge=1)]
+from vitrail.config.debias import Debias
+from vitrail.config.table import Count as Count
+from vitrail.config.table import Natural as Natural
+from vitrail.config.table import Positive as Positive
+from vitrail.config.table import Share as Share
+from vitrail.config.table import Table as Table
+
 View = Literal["identity", "flip", "rotate90", "rotate180", "rotate270"]
 Corner = Literal["upper-left", "upper-right", "lower-left", "lower-right", "center", "random"]
 Side = Literal["train", "push", "test"]
-
-
-class Table(BaseModel):
-    """A section: frozen, and an unknown key is an error."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
 
 
 class Augment(Table):
@@ -366,6 +361,7 @@ class Config(Table):
     optimizer: Optimizer = Optimizer()
     aggregate: Aggregate = Aggregate()
     release: Release = Release()
+    debias: Debias = Debias()
     run: Run = Run()
 
     @model_validator(mode="after")
@@ -389,6 +385,8 @@ class Config(Table):
                 "data.augment draws random views, which cached features cannot follow: "
                 "set model.cache_features = false, or use data.views, a fixed list"
             )
+        if self.debias.last_rounds >= self.run.rounds > 0:
+            raise ValueError("debias.rounds are the last of run.rounds, which must be more")
         if len(data.views) > 1 and data.augment.active:
             raise ValueError("data.views and data.augment are two ways to vary images: keep one")
         if len(data.views) > 1 and not (model.frozen and model.cache_features):

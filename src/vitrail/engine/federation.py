@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from vitrail.config.debias import Debias
 from vitrail.config.load import Loaded
 from vitrail.data.bias import Side, inject
 from vitrail.data.images import ImageSet
 from vitrail.data.partition import SiteRows, partition
 from vitrail.data.source import load_with_problems
-from vitrail.errors import DataError
+from vitrail.errors import ConfigError, DataError, nearest
 from vitrail.methods import METHODS
 from vitrail.registry import load_plugins
 from vitrail.rng import server
@@ -95,7 +96,21 @@ def assemble(loaded: Loaded) -> Federation:
         injected = inject(images, rows, config.bias, key.at("bias"))
         images, regions = injected.images, injected.regions
         sites = {name: _biased(name, sides) for name, sides in injected.rows.items()}
+    sites = _staying(sites, config.debias)
     return Federation(images, sites, parts.server_test, regions, len(problems), original)
+
+
+def _staying(sites: dict[str, SiteRows], debias: Debias) -> dict[str, SiteRows]:
+    """The sites without those that are to be left out; whoever is named must exist."""
+    for name in debias.suspected:
+        if name not in sites:
+            raise ConfigError(
+                f"there is no site {name!r}", where="debias.findings", hint=nearest(name, sites)
+            )
+    staying = {name: rows for name, rows in sites.items() if name not in debias.left_out}
+    if not staying:
+        raise ConfigError("every site would be left out", where="debias.findings")
+    return staying
 
 
 def dealt(loaded: Loaded) -> Federation:

@@ -12,6 +12,7 @@ from vitrail.errors import ConfigError
 from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.session import Context
 from vitrail.methods import METHODS, Method, Stage, answers
+from vitrail.methods.remedied import check_findings, remedied, without_remedies
 from vitrail.methods.stage import spread
 from vitrail.models.flat import Layout, Region
 from vitrail.models.network import Network, make_network
@@ -107,7 +108,10 @@ class Plan:
         stages = []
         for stage in self.stages:
             kept = {n: a if a == "frozen" else "home" for n, a in stage.answers.items()}
-            stages.append(replace(stage, schema=nothing, answers=kept, shared=Region(())))
+            own = without_remedies(stage.stage)
+            stages.append(
+                replace(stage, stage=own, schema=nothing, answers=kept, shared=Region(()))
+            )
         return replace(self, stages=tuple(stages), method=Method({}))
 
     def defenses(self) -> tuple[Defense, ...]:
@@ -130,11 +134,13 @@ def make_plan(
     method = METHODS[config.method.name](config.method.options, loaded.source)
     optimizer = method.optimizer.overridden(config.optimizer)
     method.check(optimizer)
-    if method.exact and (config.aggregate.rule != "mean" or config.aggregate.weights == "examples"):
+    other = config.aggregate.weights == "examples" or "weigh" in config.debias.remedies
+    if method.exact and (config.aggregate.rule != "mean" or other):
         raise ConfigError(
             f"the state of {config.method.name} is right for its own mean only",
             where="aggregate",
-            hint='Leave rule = "mean" and weights = "method", or choose another method.',
+            hint='Leave rule = "mean", weights = "method" and no remedy "weigh", or choose '
+            "another method.",
         )
     network, card = make_network(
         config.model,
@@ -145,7 +151,8 @@ def make_plan(
         loaded.base,
     )
     layout = Layout.of(inventory(network))
-    stages = _stages(config, method, network, len(classes))
+    check_findings(config.debias, network, classes)
+    stages = _stages(config, method, network, classes)
     setting = Setting(
         config,
         layout,
@@ -174,7 +181,7 @@ def _stage_setting(plan: StagePlan) -> StageSetting:
 
 
 def _stages(
-    config: Config, method: Method, network: Network, classes: int
+    config: Config, method: Method, network: Network, classes: tuple[str, ...]
 ) -> tuple[StagePlan, ...]:
     rule = config.aggregate.rule
     RULES[rule]
@@ -182,7 +189,10 @@ def _stages(
     plans: list[StagePlan] = []
     learned: dict[str, Field] = {}  # what earlier stages shared: sites need its last value
     at = 1
-    for stage in method.stages(config.run):
+    extra = config.debias.last_rounds
+    own = config.run.model_copy(update={"rounds": config.run.rounds - extra})
+    stages = method.stages(own)
+    for number, stage in enumerate(remedied(stages, config.debias, classes)):
         table = method.table if stage.table is None else stage.table
         if rule != "mean" and "mean" not in [a for row, a in table.items() if row != "statistic"]:
             raise ConfigError(
@@ -200,13 +210,13 @@ def _stages(
         shared = layout.region(f.name.removeprefix("model/") for f in fields)
         schema = Schema(
             down=fields + kept + method.down_fields(shared),
-            up=fields + method.up_fields(shared) + method.class_fields(classes),
+            up=fields + method.up_fields(shared) + method.class_fields(len(classes)),
             counts=("examples", "steps", *method.counts),
             metrics=METRICS,
         )
         _check_rules(schema, config)
         _check_phases(stage)
-        left = config.run.rounds - at + 1
+        left = (own if number < len(stages) else config.run).rounds - at + 1
         rounds = left if stage.rounds is None else min(stage.rounds, left)
         if rounds <= 0 and plans:
             continue  # the run ends before this stage begins

@@ -111,6 +111,12 @@ def _close(plan: Plan, server: Server, sums: Sums, ctx: Context) -> dict[str, fl
 
 
 def _weights(plan: Plan, server: Server, sites: tuple[str, ...]) -> dict[str, float]:
+    """How much each site counts; one that an audit suspects may count less."""
+    found = _chosen_weights(plan, server, sites)
+    return {site: weight * plan.config.debias.factor(site) for site, weight in found.items()}
+
+
+def _chosen_weights(plan: Plan, server: Server, sites: tuple[str, ...]) -> dict[str, float]:
     choice = plan.config.aggregate.weights
     if choice == "uniform":
         return dict.fromkeys(sites, 1.0)
