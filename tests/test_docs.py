@@ -6,6 +6,7 @@ import pytest
 
 from vitrail.cli.app import app
 from vitrail.methods import METHODS
+from vitrail.report.defense_reference import lines as defense_lines
 
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md")
 LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
@@ -54,3 +55,8 @@ def test_every_command_and_method_is_in_the_reference(project):
 @pytest.mark.parametrize("word", ["vitrail run", "vitrail init", "vitrail data check"])
 def test_the_readme_starts_a_user_with_commands_that_exist(project, word):
     assert word in (project / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_reference_of_defenses_is_what_the_code_says(project):
+    page = (project / "docs" / "reference" / "defenses.md").read_text(encoding="utf-8")
+    assert page == "\n".join(defense_lines())

@@ -46,11 +46,16 @@ def lines() -> Iterator[str]:
     for section in SECTIONS:
         title, _, told = (section.__doc__ or "").partition(": ")
         yield f"## {title}\n\n{told[:1].upper()}{told[1:]}\n"
-        yield "| key | type | default | meaning |\n|---|---|---|---|"
-        for name, field in section.model_fields.items():
-            meaning = (field.description or "").replace("|", "\\|").replace("\n", " ")
-            yield f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {meaning} |"
+        yield from rows(section)
         yield ""
+
+
+def rows(section: type[BaseModel]) -> Iterator[str]:
+    """The table of one section: a line a key."""
+    yield "| key | type | default | meaning |\n|---|---|---|---|"
+    for name, field in section.model_fields.items():
+        meaning = (field.description or "").replace("|", "\\|").replace("\n", " ")
+        yield f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {meaning} |"
 
 
 def _type(annotation: Any) -> str:

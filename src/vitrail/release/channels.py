@@ -25,8 +25,10 @@ Pick = Literal["most", "least", "random", "all"]
 class ChannelOptions(Noise):
     """The keys of TIP and of its controls, which read the same ones so that they compare."""
 
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    epsilon: Positive = 1.0
     """In the scale of the noise only; there is no guarantee behind it."""
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    """In the scale of the noise only."""
     clip: Positive = 1.0
     """Stands for the largest gradient in the scale of the noise, 2 clip / images of the site."""
     share: Annotated[float, Field(gt=0, le=1)] = 0.1

@@ -1,0 +1,38 @@
+"""The reference of defenses, made from their options: `python -m vitrail.report.defense_reference`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vitrail.config.reference import rows
+from vitrail.release import DEFENSES
+
+HEAD = """# Defenses
+
+What can stand in `release.defenses`, with the keys of `[release.<name>]`; made from the code by
+`python -m vitrail.report.defense_reference`. Formal ones come with an epsilon of the whole run; the
+others prove nothing. `release.energy` scales those that add noise, formal ones excepted.
+"""
+
+
+def lines() -> Iterator[str]:
+    """The page, line by line."""
+    yield HEAD
+    for name in DEFENSES:
+        defense = DEFENSES[name]
+        if not defense.__module__.startswith("vitrail."):
+            continue
+        told = " ".join((defense.__doc__ or "").split())
+        facts = [
+            "formal" if defense.formal else "no guarantee",
+            "looks at images" if defense.uses_data else "looks at no image",
+            "acts in every step" if defense.acts == "training" else "acts at the door",
+        ] + (["adds noise"] if defense.additive else [])
+        yield f"## `{name}`\n\n{told}\n\n{'; '.join(facts).capitalize()}.\n"
+        if defense.Options.model_fields:
+            yield from rows(defense.Options)
+            yield ""
+
+
+if __name__ == "__main__":
+    print("\n".join(lines()), end="")

@@ -1,0 +1,53 @@
+"""A grid over defenses: readable names, one table, fidelity beside the undefended run."""
+
+import numpy as np
+import pytest
+
+from vitrail.config.load import parse
+from vitrail.engine.loaded import Run
+from vitrail.engine.sweep import cells, release_name, run_sweep
+from vitrail.report.compare import compare_runs
+from vitrail.report.fidelity_table import energies, fidelity_table, table_text
+
+RELEASES = [
+    {},
+    {"defenses": ["tip"], "energy": 0.5},
+    {"defenses": ["prune"], "prune": {"share": 0.2}},
+]
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory, tiny_config):
+    model = {"backbone": "small-cnn", "width": 8}
+    config = tiny_config(model=model, run={"rounds": 1})
+    loaded = parse({**config, "sweep": {"seeds": [1, 2], "release": RELEASES}})
+    assert [c.name for c in cells(loaded)][:3] == ["none_seed-1", "tip@0.5_seed-1", "prune_seed-1"]
+    return run_sweep(loaded, tmp_path_factory.mktemp("grid"), lambda *_: None)
+
+
+def test_names_of_releases():
+    assert release_name({}) == release_name({"defenses": []}) == "none"
+    assert release_name({"defenses": ["a", "b"], "energy": 2.0}) == "a+b@2"
+
+
+def test_defenses_are_rows_of_one_table(grid):
+    (table,) = compare_runs(grid)
+    assert [row.name for row in table.rows] == ["fedavg none", "fedavg tip@0.5", "fedavg prune"]
+    assert all(row.n == 2 for row in table.rows)
+
+
+def test_every_defense_stands_beside_the_undefended_run_of_its_seed(grid):
+    rows = {row.name: row for row in fidelity_table(grid, images=6)}
+    assert set(rows) == {"none", "tip@0.5", "prune", "none, next seed"}
+    assert rows["tip@0.5"].energy == pytest.approx(0.5, rel=1e-3)
+    assert rows["prune"].energy is None and rows["none"].energy is None
+    assert np.mean(rows["none"].values["agreement"]) == 1.0
+    for name in ("tip@0.5", "none, next seed"):
+        assert rows[name].images == 12 and len(rows[name].values["mse"]) == 2
+    text = table_text(list(rows.values()))
+    assert "tip@0.5" in text and "0.50" in text and len(text.splitlines()) == 5
+
+
+def test_a_grid_without_defenses_has_no_such_table(grid):
+    assert fidelity_table([path for path in grid if "none" in path.name]) == []
+    assert len(energies(Run(next(p for p in grid if "tip" in p.name)))) == 4
