@@ -291,3 +291,13 @@ def test_each_says_what_it_touches(desk):
     }
     partly = desk(model={"frozen": "layer2"}).plan.setting
     assert all("layer3" in n or "layer4" in n for n in make("tip").touches(partly))
+
+
+def test_tip_is_guided_through_cached_features(tiny, releases):
+    """With frozen stages a site feeds what they made of its images, not the images."""
+    run = tiny(
+        model={"frozen": "layer2"}, release={"defenses": ["tip"], "energy": 0.3}, run={"rounds": 1}
+    )
+    for lines in releases(run.path).values():
+        (said,) = lines[0]["defenses"]
+        assert said["figures"]["energy"] == pytest.approx(0.3, rel=1e-3)

@@ -1,4 +1,4 @@
-"""The reference of defenses, made from their options: `python -m vitrail.report.defense_reference`."""
+"""The reference of defenses, from their options: `python -m vitrail.report.defense_reference`."""
 
 from __future__ import annotations
 
