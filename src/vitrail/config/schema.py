@@ -100,6 +100,8 @@ class Data(Table):
     """What CheXpert's uncertain labels become."""
     classes: tuple[str, ...] | None = None
     """Class names in order; labels outside of it are refused."""
+    partial: bool = False
+    """These are one site's images of a larger federation: some of its classes may be missing."""
     keep: Count | tuple[str, ...] | None = None
     """Use only these classes: their names, or the first so many in order."""
     rename: dict[str, str] = {}
@@ -125,10 +127,12 @@ class Data(Table):
 class Partition(Table):
     """`[partition]`: how images are dealt out to sites."""
 
-    kind: Literal["iid", "dirichlet", "shards", "column", "quantity"] = "iid"
-    """Shuffled, skewed labels, a few labels each, by a column, or skewed sizes."""
+    kind: Literal["iid", "dirichlet", "shards", "column", "quantity", "one"] = "iid"
+    """Shuffled, skewed labels, a few labels each, by a column, skewed sizes, or all at one site."""
     sites: Count = 4
-    """How many sites (not for column)."""
+    """How many sites (not for column and one)."""
+    name: str = "site"
+    """The site's name, for one."""
     alpha: Positive = 0.5
     """Dirichlet's parameter; smaller is more skewed."""
     shards: Count = 2
@@ -376,6 +380,8 @@ class Config(Table):
             raise ValueError("partition.folds and partition.test_fraction both hold out: keep one")
         if part.fold >= (part.folds or 1):
             raise ValueError(f"partition.fold = {part.fold} needs partition.folds of more")
+        if data.partial and data.classes is None:
+            raise ValueError("data.partial needs data.classes, the federation's classes in order")
         if data.positive is None and (data.balance or data.negatives != "rest"):
             raise ValueError(
                 "data.balance and data.negatives need data.positive, the finding to tell apart"

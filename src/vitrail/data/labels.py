@@ -210,14 +210,14 @@ def _refuse_empty(
     """A class that the user named must have images; one that a layout named is only noted."""
     held = set(labels.tolist())
     empty = [name for i, name in enumerate(classes) if i not in held]
-    if empty and data.classes is not None:
+    if empty and data.classes is not None and not data.partial:
         raise DataError(
             f"no image has the class {empty[0]!r}"
             + (f", nor {len(empty) - 1} other classes" if len(empty) > 1 else ""),
             where="data.classes",
             hint="Take it out, or correct its spelling.",
         )
-    if len(held) < 2:
+    if len(held) < 2 and not (held and data.partial):
         only = classes[next(iter(held))] if held else "none"
         raise DataError(
             f"all {len(labels)} images have one class only ({only!r})",

@@ -50,8 +50,9 @@ def partition(images: ImageSet, config: Options, data: Data, key: Key) -> Partit
     """Deal images out to sites and split each site's into train and test.
 
     If the data has a split of its own, its test images are the server's in a synthetic
-    partition and stay with their site in a partition by column; `test_fraction` then adds
-    test images only if it is given. Without test images in the data it is 0.2 unless given.
+    partition and stay with their site in a partition by column or of one site;
+    `test_fraction` then adds test images only if it is given. Without test images in the data
+    it is 0.2 unless given.
     """
     if not len(images):
         raise DataError("there are no images to deal out", where="partition")
@@ -60,6 +61,8 @@ def partition(images: ImageSet, config: Options, data: Data, key: Key) -> Partit
     by_column = config.kind == "column"
     if by_column:
         names, owner = _by_column(images, config, data)
+    elif config.kind == "one":
+        names, owner = [config.name], np.zeros(len(images), dtype=np.int64)
     else:
         names, owner = _by_kind(images, units, held, config, key)
     fraction = config.test_fraction

@@ -65,7 +65,8 @@ def load_with_problems(config: Data, base: Path, key: Key) -> tuple[ImageSet, li
         raise DataError("not one image could be read", where=str(config.path), hint=_ADVICE)
     kept = _take(resolved, decoded.kept)
     images = _assemble(found, kept, splits, decoded.images, decoded.sizes, config)
-    _still_two_classes(images)
+    if not config.partial:
+        _still_two_classes(images)
     return images, problems
 
 

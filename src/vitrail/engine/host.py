@@ -43,11 +43,12 @@ class Host:
         self.start = self.model.values.clone()
         self.values = self.start  # a global model to be evaluated, set by the engine
         self.defenses = plan.defenses()
+        self.root: Key | None = None  # the secret of the one site that plays here for real
         self._received: tuple[str, Tensor] = ("", self.start)
 
     def secret(self, site: str) -> Key:
         """The root of a site's own draws; in simulation it follows from the seed."""
-        return simulated_site(self.plan.config.run.seed, site)
+        return self.root or simulated_site(self.plan.config.run.seed, site)
 
     def turn(self, task: Task, down: Down) -> Reply:
         """Receive, arrive, evaluate, train, release."""

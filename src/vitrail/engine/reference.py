@@ -37,11 +37,16 @@ def reopened(run: Run, federation: Federation, network: Network | None = None) -
     """
     plan, fresh = make_plan(run.loaded, run.classes, run.card["channels"])
     run.fill_frozen(fresh)
-    host = host_of(plan, network or fresh, federation, run.path)
-    if plan.config.model.cache_features and host.model.network.cut:
+    return with_features(host_of(plan, network or fresh, federation, run.path), federation)
+
+
+def with_features(host: Host, federation: Federation) -> Host:
+    """The host, fed with cached features where its backbone is frozen."""
+    plan, network = host.plan, host.model.network
+    if plan.config.model.cache_features and network.cut:
         pool = InProcess(host)
         try:
-            pool.use_features(cached_features(plan, host.model.network, federation, pool))
+            pool.use_features(cached_features(plan, network, federation, pool))
         finally:
             pool.close()
     return host

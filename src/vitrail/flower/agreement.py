@@ -1,0 +1,94 @@
+"""What a federation agrees on, and what each site says for itself.
+
+The coordinator's file fixes classes, image size, channels and everything about the training.
+Where a site's images lie, and what its labels are called there, only the site knows: nothing of
+that is in a message, and a path in the coordinator's file never leaves the coordinator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vitrail.config.load import Loaded, parse
+from vitrail.config.schema import Config
+from vitrail.errors import ConfigError
+
+Terms = dict[str, Any]
+
+FIXED = ("classes", "image_size", "channels", "resize", "normalize", "augment", "views")
+"""Keys of `[data]` that hold for everybody; the others are each site's own."""
+OWN_RUN = ("workers", "device", "plugins", "record_updates", "checkpoint_every")
+"""Keys of `[run]` that are each machine's own business."""
+_NEEDED = ("classes", "image_size", "channels")
+_SECTIONS = ("model", "method", "optimizer", "aggregate", "release", "run")
+
+
+def terms_of(config: Config) -> Terms:
+    """What the coordinator's configuration says for everybody, as JSON."""
+    for key in _NEEDED:
+        if getattr(config.data, key) is None:
+            raise ConfigError(
+                "a federation of real sites must agree on it before it starts",
+                where=f"data.{key}",
+                hint="Add it to [data]; sites map their own labels with [data.rename].",
+            )
+    if config.bias:
+        raise ConfigError("biases are injected in simulations only", where="bias")
+    if config.model.weights not in (None, "imagenet"):
+        raise ConfigError(
+            "a weights file of the coordinator is not at the sites",
+            where="model.weights",
+            hint='Use weights = "imagenet", or none.',
+        )
+    tree = config.model_dump(mode="json", exclude_none=True)
+    return {
+        "data": {key: tree["data"][key] for key in FIXED if key in tree["data"]},
+        "partition": {"test_fraction": config.partition.test_fraction}
+        if config.partition.test_fraction is not None
+        else {},
+        **{name: tree[name] for name in _SECTIONS if name != "run"},
+        "run": {key: value for key, value in tree["run"].items() if key not in OWN_RUN},
+    }
+
+
+def digest_of(terms: Terms) -> str:
+    """A fingerprint of the terms: what an operator agreed to, and nothing else."""
+    text = json.dumps(terms, sort_keys=True, allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def joined(
+    terms: Terms,
+    name: str,
+    data: Mapping[str, Any],
+    run: Mapping[str, Any],
+    base: Path,
+    source: str,
+) -> Loaded:
+    """The terms of a federation with a site's own data and machine: a configuration that runs."""
+    for key in FIXED:
+        if key in data and data[key] != terms["data"].get(key):
+            raise ConfigError(
+                "the federation fixes this key, and this site says otherwise",
+                where=f"{source}: data.{key}",
+                hint="Take it out of the site's file.",
+            )
+    unknown = sorted(set(terms) - {"data", "partition", *_SECTIONS})
+    if unknown:
+        raise ConfigError(f"the coordinator's terms have an unknown section {unknown[0]!r}")
+    forbidden = sorted((set(terms["data"]) - set(FIXED)) | (set(terms["run"]) & set(OWN_RUN)))
+    if forbidden:
+        raise ConfigError(
+            f"the coordinator's terms say {forbidden[0]!r}, which is for the site alone to say"
+        )
+    tree = {
+        **{section: terms[section] for section in _SECTIONS if section != "run"},
+        "data": {**data, **terms["data"], "partial": True},
+        "partition": {**terms["partition"], "kind": "one", "name": name},
+        "run": {**terms["run"], **run},
+    }
+    return parse(tree, base, source)

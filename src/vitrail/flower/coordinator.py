@@ -1,0 +1,59 @@
+"""The coordinator of a real federation: the engine, with members at the other end of a link."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+from vitrail.config import Loaded
+from vitrail.engine.folder import RunFolder
+from vitrail.engine.plan import make_plan
+from vitrail.engine.run import Engine, OnRound
+from vitrail.engine.settle import settled
+from vitrail.errors import ConfigError
+from vitrail.files import write_json
+from vitrail.flower.agreement import terms_of
+from vitrail.flower.link import Link
+from vitrail.flower.remote import Remote
+
+_NAME = "flower.json"
+
+
+def coordinate(
+    link: Link,
+    loaded: Loaded,
+    out: str | Path,
+    sites: int,
+    timeout: float = 600.0,
+    patience: float = 600.0,
+    on_round: OnRound | None = None,
+) -> RunFolder:
+    """Start a federation in a new folder, or go on with the one that is there, to its end."""
+    folder = RunFolder(out)
+    fresh = not folder.config_file.exists()
+    if fresh:
+        try:
+            loaded = replace(loaded, config=settled(loaded))
+            terms_of(loaded.config)
+        except ConfigError as err:
+            raise err.in_file(loaded.source) from None
+    else:
+        loaded = folder.open()
+    data = loaded.config.data
+    plan, network = make_plan(loaded, tuple(data.classes or ()), int(data.channels or 3))
+    if fresh:
+        folder.create(loaded.config)
+        write_json(folder.server / _NAME, {"run": secrets.token_hex(8)})
+    elif (folder.server / "finished").exists():
+        return folder
+    run = json.loads((folder.server / _NAME).read_text(encoding="utf-8"))["run"]
+    members = Remote(link, run, sites, timeout, patience)
+    folder.lock()
+    try:
+        folder.sweep_up()
+        Engine(folder, plan, network, members, on_round).run(fresh=fresh)
+    finally:
+        folder.unlock()
+    return folder

@@ -1,0 +1,131 @@
+"""A site's own place: its file, its secret, what its operator agreed to, and its runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vitrail.config.load import explain
+from vitrail.config.schema import Table
+from vitrail.engine.folder import RunFolder
+from vitrail.errors import ConfigError, RunError
+from vitrail.files import folder_name, write_json
+from vitrail.flower.agreement import Terms, digest_of
+from vitrail.rng import Key
+
+_POLL_SECONDS = 0.5
+
+
+class SiteTable(Table):
+    """`[site]` of a site's file."""
+
+    name: str
+    """The site's name; its key is registered under it."""
+    folder: str = "vitrail-site"
+    """Where the site keeps its secret, its ledgers and its runs; relative to the file."""
+
+
+class SiteFile(BaseModel):
+    """A site's file: who it is, where its images lie, what its machine is like."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    site: SiteTable
+    data: dict[str, Any]
+    run: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Home:
+    """A site's file, read, and the folder that belongs to it."""
+
+    file: Path
+    name: str
+    data: dict[str, Any]
+    run: dict[str, Any]
+    folder: Path
+
+    @staticmethod
+    def open(file: str | Path) -> Home:
+        """Read a site's file."""
+        path = Path(file)
+        try:
+            raw = tomllib.loads(path.read_text(encoding="utf-8"))
+            found = SiteFile.model_validate_json(json.dumps(raw, default=str), strict=True)
+        except OSError as err:
+            raise ConfigError(f"cannot read {path.name} ({err.strerror})", where=str(path)) from err
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
+            raise ConfigError(f"this is not valid TOML ({err})", where=str(path)) from err
+        except ValidationError as err:
+            raise explain(err, str(path), SiteFile) from None
+        base = path.resolve().parent
+        site = found.site
+        return Home(path.resolve(), site.name, found.data, found.run, base / site.folder)
+
+    def secret(self) -> Key:
+        """The root of the site's draws: made here once, readable by nobody else, never sent."""
+        path = self.folder / "secret"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raw = path.read_bytes()
+        else:
+            raw = secrets.token_bytes(32)
+            with os.fdopen(handle, "wb") as file:
+                file.write(raw)
+        if len(raw) != 32:
+            raise RunError(
+                "the site's secret is damaged",
+                where=str(path),
+                hint="Restore it; with another one a run cannot be continued.",
+            )
+        return Key(raw)
+
+    def run_folder(self, run: str) -> RunFolder:
+        """Where this site keeps what belongs to one run."""
+        return RunFolder(self.folder / "runs" / folder_name(run))
+
+    def propose(self, run: str, terms: Terms) -> None:
+        """Put terms before the operator."""
+        write_json(self._file(run, "proposed"), {"run": run, "terms": terms})
+
+    def proposals(self) -> list[tuple[str, Terms]]:
+        """Terms that nobody has answered yet."""
+        found = []
+        for path in sorted((self.folder / "terms").glob("*.proposed.json")):
+            raw = json.loads(path.read_text(encoding="utf-8"))
+            if self.answer(raw["run"], raw["terms"]) is None:
+                found.append((raw["run"], raw["terms"]))
+        return found
+
+    def decide(self, run: str, terms: Terms, yes: bool) -> None:
+        """Keep the operator's answer."""
+        write_json(self._file(run, "answer"), {"digest": digest_of(terms), "yes": yes})
+
+    def answer(self, run: str, terms: Terms) -> bool | None:
+        """The operator's answer to exactly these terms, or None if there is none yet."""
+        path = self._file(run, "answer")
+        if not path.exists():
+            return None
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        return bool(raw["yes"]) if raw["digest"] == digest_of(terms) else None
+
+    def wait(self, run: str, terms: Terms, patience: float) -> bool:
+        """Put terms before the operator and wait for the answer; no answer is a no."""
+        if self.answer(run, terms) is None:
+            self.propose(run, terms)
+        deadline = time.monotonic() + patience
+        while (said := self.answer(run, terms)) is None and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        return bool(said)
+
+    def _file(self, run: str, kind: str) -> Path:
+        return self.folder / "terms" / f"{folder_name(run)}.{kind}.json"

@@ -1,0 +1,200 @@
+"""A site of a real federation: opens a message, plays the engine's turn, seals the reply.
+
+Every message may meet a new process, so all that lasts is on disk in the site's own folder: its
+state by round, its ledger, what its operator agreed to. The folder of a run at a site is a run
+folder like any other: `vitrail explain` and `vitrail audit` work on it, with what this site has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from vitrail.config import Loaded
+from vitrail.engine.checkpoint import Checkpoints, Identity
+from vitrail.engine.federation import Federation, dealt
+from vitrail.engine.folder import RunFolder
+from vitrail.engine.hire import host_of
+from vitrail.engine.host import Host
+from vitrail.engine.journal import COLUMNS, Journal
+from vitrail.engine.loaded import write_card
+from vitrail.engine.plan import Plan, make_plan
+from vitrail.engine.pool import InProcess
+from vitrail.engine.reference import with_features
+from vitrail.engine.round import RoundReport, Versions
+from vitrail.engine.settle import fingerprint, settled
+from vitrail.engine.sitefolder import SiteFolder
+from vitrail.engine.tasks import Down, Reply, Task
+from vitrail.errors import RunError, VitrailError
+from vitrail.flower.agreement import joined
+from vitrail.flower.envelope import Letter, mark, seal, unseal
+from vitrail.flower.home import Home
+from vitrail.methods.server import Server
+from vitrail.models.flat import FlatModel
+from vitrail.models.network import Network
+from vitrail.registry import load_plugins
+from vitrail.release.door import Door
+from vitrail.release.message import digest
+
+Answer = tuple[dict[str, Any], Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """A run at this site, ready to play: all that follows from its configuration."""
+
+    folder: RunFolder
+    plan: Plan
+    network: Network
+    federation: Federation
+    identity: Identity
+
+
+class Station:
+    """Answers the coordinator's messages. `seeded` draws as a simulation does, for tests only."""
+
+    def __init__(self, home: Home, seeded: bool = False) -> None:
+        self.home = home
+        self.seeded = seeded
+
+    def answer(self, raw: bytes) -> bytes:
+        """The reply to a message; a reason why there is none is a reply too."""
+        run, site, kind = "", self.home.name, "error"
+        body: dict[str, Any] = {}
+        tensors: Mapping[str, Tensor] = {}
+        try:
+            letter = unseal(raw)
+            run = letter.run
+            if letter.site != site:
+                raise RunError(f"this is site {site!r}, and the message is for {letter.site!r}")
+            body, tensors = self._handler(letter.kind)(letter)
+            kind = letter.kind
+        except VitrailError as err:
+            body = {"sentence": str(err)}
+            self._log(run, str(err))
+        return seal(kind, run, site, body, tensors, answers=mark(raw))
+
+    def _handler(self, kind: str) -> Callable[[Letter], Answer]:
+        known = {"hello": self._hello, "turn": self._turn}
+        if kind not in known:
+            raise RunError(f"a message of the kind {kind!r:.40} is not known here")
+        return known[kind]
+
+    def _log(self, run: str, text: str) -> None:
+        folder = self.home.run_folder(run) if run else None
+        if folder is not None and folder.config_file.exists():
+            folder.log(text)
+
+    def _hello(self, letter: Letter) -> Answer:
+        """Agree to the terms, or not; read the images; tell what the method asks for."""
+        terms = letter.body["terms"]
+        folder = self.home.run_folder(letter.run)
+        loaded = joined(
+            terms,
+            self.home.name,
+            self.home.data,
+            self.home.run,
+            self.home.file.parent,
+            str(self.home.file),
+        )
+        loaded = replace(loaded, config=settled(loaded))
+        if folder.config_file.exists():
+            if fingerprint(folder.open().config) != fingerprint(loaded.config):
+                raise RunError("this run has begun here under other terms", where=str(folder.path))
+        elif not self.home.wait(letter.run, terms, float(letter.body.get("patience", 0.0))):
+            raise RunError("the operator of this site has not agreed to the terms of this run")
+        else:
+            ground = self._ground(folder, loaded)
+            if ground.plan.card.get("digest", "") != letter.body.get("weights", ""):
+                raise RunError(
+                    "this site's copy of the pretrained weights is not the coordinator's",
+                    hint="Install the same version of the weights package everywhere.",
+                )
+            folder.create(loaded.config)
+            self._settle(ground)
+        ground = self._ground(folder, folder.open())
+        labels = ground.federation.images.labels
+        rows = ground.federation.sites[self.home.name]
+        facts = ground.plan.method.facts(labels[rows.train], len(ground.plan.classes))
+        door = Door(self.home.name, SiteFolder(folder.path, self.home.name).ledger(), (), ())
+        held = set(labels[rows.train].tolist())
+        lacks = [name for i, name in enumerate(ground.plan.classes) if i not in held]
+        return {"facts": door.enroll(facts), "lacks": lacks}, {}
+
+    def _settle(self, ground: _Ground) -> None:
+        """What a run folder needs before its first round."""
+        size = int(ground.federation.images.images.shape[1])
+        write_card(ground.folder, ground.plan, (self.home.name,), size, public=False)
+        Checkpoints(ground.folder.server).save_frozen(ground.network, ground.plan)
+        values = FlatModel(ground.network).values.clone()
+        self._save(ground, values, Versions(), 0)
+
+    def _turn(self, letter: Letter) -> Answer:
+        """Receive, arrive, evaluate, train, release."""
+        task, closing = Task(**letter.body["task"]), bool(letter.body["task"]["closing"])
+        folder = self.home.run_folder(letter.run)
+        if not folder.config_file.exists():
+            raise RunError(f"nobody here agreed to the run {letter.run!r}")
+        ground = self._ground(folder, folder.open())
+        stage = "closing" if closing else ground.plan.stage_at(task.round).stage.name
+        told = digest({"round": task.round, "stage": stage}, letter.tensors)
+        if told != letter.body["digest"] or task.site != self.home.name:
+            raise RunError("the message does not hold what it says it holds")
+        began = time.perf_counter()
+        pool = InProcess(self._host(ground))
+        try:
+            reply = pool.host.turn(task, Down(task.round, letter.tensors, told))
+            self._keep(ground, task, reply, time.perf_counter() - began)
+            if closing:
+                self._close(ground, pool.host, task, letter)
+        finally:
+            pool.close()
+        return reply.header(), reply.update.tensors
+
+    def _keep(self, ground: _Ground, task: Task, reply: Reply, seconds: float) -> None:
+        """The site's own metrics: of a message that comes twice, the last."""
+        journal = Journal(ground.folder, ground.plan)
+        ground.folder.cut_back(task.round - 1)
+        report = RoundReport(task.round, [reply.update], accepted=(task.site,))
+        if task.closing:
+            journal.closing(report)
+        else:
+            journal.round(report, seconds)
+        ground.folder.write_parquet(COLUMNS)
+
+    def _close(self, ground: _Ground, host: Host, task: Task, letter: Letter) -> None:
+        """Keep the global model, and a reference trained alone where the audit needs it."""
+        values = host.start.clone()
+        views = ground.plan.layout.views(values)
+        for name, tensor in letter.tensors.items():
+            views[name.removeprefix("model/")].copy_(tensor)
+        versions = Versions({task.site: task.base} if task.base else {})
+        self._save(ground, values, versions, ground.plan.config.run.rounds)
+        folder = SiteFolder(ground.folder.path, task.site)
+        if letter.body.get("alone") and not folder.model_file("local").exists():
+            host.alone(task.site)
+        Journal(ground.folder, ground.plan).done()
+
+    def _save(self, ground: _Ground, values: Tensor, versions: Versions, round_: int) -> None:
+        stage = ground.plan.stages[-1]
+        server = Server(ground.plan.layout, stage.shared, stage.arrives, values)
+        Checkpoints(ground.folder.server).save(server, versions, round_, ground.identity)
+
+    def _ground(self, folder: RunFolder, loaded: Loaded) -> _Ground:
+        load_plugins(loaded.config.run.plugins, loaded.base)
+        federation = dealt(loaded)
+        channels = int(federation.images.images.shape[3])
+        plan, network = make_plan(loaded, federation.images.classes, channels)
+        identity = Identity(
+            fingerprint(plan.config), federation.digest(), plan.card.get("digest", "")
+        )
+        return _Ground(folder, plan, network, federation, identity)
+
+    def _host(self, ground: _Ground) -> Host:
+        host = host_of(ground.plan, ground.network, ground.federation, ground.folder.path)
+        host.root = None if self.seeded else self.home.secret()
+        return with_features(host, ground.federation)
