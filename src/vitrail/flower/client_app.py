@@ -1,0 +1,23 @@
+"""A site as a Flower ClientApp."""
+
+from __future__ import annotations
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from vitrail.flower.grid import unwrapped, wrapped
+from vitrail.flower.home import Home
+from vitrail.flower.station import Station
+
+app = ClientApp()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Answer one message with what this node's own file says about its data."""
+    home = Home.open(str(context.node_config["vitrail-site"]))
+    raw = unwrapped(message)
+    if not raw:  # an unauthenticated federation asks its nodes who they are
+        return Message(wrapped(home.name.encode()), reply_to=message)
+    seeded = bool(context.node_config.get("vitrail-seeded", False))
+    return Message(wrapped(Station(home, seeded).answer(raw)), reply_to=message)

@@ -1,0 +1,87 @@
+"""Flower's grid as a link: sites by the name their key was registered under."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from vitrail.engine.tasks import Missing
+
+RECORD, RAW = "vitrail", "raw"
+_ONLINE = "online"
+
+
+def wrapped(raw: bytes) -> RecordDict:
+    """Our bytes as the content of a Flower message."""
+    return RecordDict({RECORD: ConfigRecord({RAW: raw})})
+
+
+def unwrapped(message: Message) -> bytes | None:
+    """Our bytes from a Flower message, or None if it has none."""
+    record = message.content.get(RECORD) if message.has_content() else None
+    raw = record.get(RAW) if isinstance(record, ConfigRecord) else None
+    return raw if isinstance(raw, bytes) else None
+
+
+class GridLink:
+    """Messages over a running SuperLink.
+
+    With node authentication a node's name is the one its public key was registered under, so a
+    site cannot speak for another. Without it (`names` given) nodes are asked who they are.
+    """
+
+    def __init__(self, grid: Grid, insecure: bool = False) -> None:
+        self.grid = grid
+        self.insecure = insecure
+        self._asked: dict[int, str] = {}
+
+    def present(self) -> tuple[str, ...]:
+        """The sites whose nodes are online."""
+        return tuple(sorted(self._nodes()))
+
+    def _nodes(self) -> dict[str, int]:
+        nodes = [node for node in self.grid.get_nodes() if node.status in (_ONLINE, "")]
+        if not self.insecure:
+            return {node.name: node.node_id for node in nodes if node.name}
+        strangers = [n.node_id for n in nodes if n.node_id not in self._asked]
+        if strangers:
+            for reply in self._send({node: b"" for node in strangers}, 120.0):
+                raw = unwrapped(reply)
+                if raw is not None:
+                    self._asked[reply.metadata.src_node_id] = raw.decode(errors="replace")
+        found: dict[str, int] = {}
+        for node in nodes:  # of two nodes that claim one name, the first is heard
+            if node.node_id in self._asked:
+                found.setdefault(self._asked[node.node_id], node.node_id)
+        return found
+
+    def ask(self, messages: Mapping[str, bytes], patience: float) -> dict[str, bytes | Missing]:
+        """Send and wait; a reply counts only if it comes from the node that was asked."""
+        nodes = self._nodes()
+        found: dict[str, bytes | Missing] = {
+            name: Missing("it is not connected" if name not in nodes else "it was too late")
+            for name in messages
+        }
+        names = {nodes[name]: name for name in messages if name in nodes}
+        sent = {node: messages[name] for node, name in names.items()}
+        for reply in self._send(sent, patience) if sent else ():
+            name = names.get(reply.metadata.src_node_id)
+            if name is None:
+                continue
+            raw = unwrapped(reply)
+            if raw is not None:
+                found[name] = raw
+            elif reply.has_error():
+                found[name] = Missing(f"it failed ({reply.error.reason:.200})")
+            else:
+                found[name] = Missing("its message holds nothing of ours")
+        return found
+
+    def _send(self, raw: Mapping[int, bytes], patience: float) -> list[Message]:
+        messages = [
+            Message(wrapped(each), dst_node_id=node, message_type="train", ttl=patience + 60.0)
+            for node, each in raw.items()
+        ]
+        return list(self.grid.send_and_receive(messages, timeout=patience))

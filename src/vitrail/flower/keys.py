@@ -1,0 +1,191 @@
+"""Certificates and keys of a federation: an authority, the coordinator's certificate, node keys.
+
+The authority signs the coordinator's TLS certificate; sites get its public half and know by it
+whom they talk to. Each site has an EC P-384 key pair; the coordinator gets the public half and
+knows by it who talks. Private keys are readable by their owner alone, and each site's is in a
+folder of its own, made to be handed over.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from vitrail.errors import ConfigError, RunError
+from vitrail.files import folder_name, write_json
+
+DAYS = 365
+_PEM = serialization.Encoding.PEM
+_BARE = serialization.NoEncryption()
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Where the files of a federation's keys lie."""
+
+    folder: Path
+
+    @property
+    def authority(self) -> Path:
+        """The authority's certificate, for everybody."""
+        return self.folder / "ca.pem"
+
+    @property
+    def certificate(self) -> Path:
+        """The coordinator's certificate."""
+        return self.folder / "server" / "server.pem"
+
+    @property
+    def private(self) -> Path:
+        """The coordinator's private key."""
+        return self.folder / "server" / "server.key"
+
+    @property
+    def roll(self) -> Path:
+        """Names of the sites, and the files of their public keys."""
+        return self.folder / "server" / "sites.json"
+
+    def public(self, site: str) -> Path:
+        """A site's public key, as the coordinator has it."""
+        return self.folder / "server" / "sites" / f"{folder_name(site)}.pub"
+
+    def site(self, site: str) -> Path:
+        """The folder to hand over to a site: its private key and the authority's certificate."""
+        return self.folder / "sites" / folder_name(site)
+
+
+def make_keys(
+    folder: str | Path, sites: Sequence[str], hosts: Sequence[str], days: int = DAYS
+) -> Keys:
+    """Make all keys of a federation in a new folder."""
+    keys = Keys(Path(folder))
+    if keys.folder.exists() and any(keys.folder.iterdir()):
+        raise RunError(
+            "this folder is not empty",
+            where=str(folder),
+            hint="Keys are never overwritten: choose a new folder.",
+        )
+    if not sites or len(set(sites)) < len(sites) or not all(sites):
+        raise ConfigError("a federation needs the names of its sites, each once", where="--site")
+    if not hosts:
+        raise ConfigError("the sites must know the coordinator by a name", where="--host")
+    if days < 1:
+        raise ConfigError("certificates must be valid for at least a day", where="--days")
+    root, certificate = _authority(days)
+    _write(keys.authority, certificate.public_bytes(_PEM), 0o644)
+    _write(keys.folder / "authority" / "ca.key", _private(root), 0o600)
+    key, signed = _server(root, certificate, hosts, days)
+    _write(keys.certificate, signed.public_bytes(_PEM), 0o644)
+    _write(keys.private, _private(key), 0o600)
+    for site in sites:
+        node = ec.generate_private_key(ec.SECP384R1())
+        public = node.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        secret = node.private_bytes(_PEM, serialization.PrivateFormat.OpenSSH, _BARE)
+        _write(keys.public(site), public, 0o644)
+        _write(keys.site(site) / "node.key", secret, 0o600)
+        _write(keys.site(site) / "ca.pem", certificate.public_bytes(_PEM), 0o644)
+    write_json(keys.roll, list(sites))
+    return keys
+
+
+def _write(path: Path, raw: bytes, mode: int) -> None:
+    """A new file that never had looser permissions than it ends with."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as handle:
+        handle.write(raw)
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, _BARE)
+
+
+def _builder(
+    subject: str, issuer: str, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    hour = datetime.timedelta(hours=1)  # clocks differ
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - hour)
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+_AUTHORITY = "Vitrail federation authority"
+
+
+def _authority(days: int) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    key = ec.generate_private_key(ec.SECP384R1())
+    builder = _builder(_AUTHORITY, _AUTHORITY, key.public_key(), days).add_extension(
+        x509.BasicConstraints(ca=True, path_length=0), critical=True
+    )
+    return key, builder.sign(key, hashes.SHA384())
+
+
+def _server(
+    root: ec.EllipticCurvePrivateKey, issuer: x509.Certificate, hosts: Sequence[str], days: int
+) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    key = ec.generate_private_key(ec.SECP384R1())
+    names = x509.SubjectAlternativeName([_name(host) for host in hosts])
+    use = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    builder = _builder(hosts[0], _AUTHORITY, key.public_key(), days)
+    builder = builder.add_extension(names, critical=False).add_extension(use, critical=False)
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(root.public_key()), critical=False
+    )
+    del issuer
+    return key, builder.sign(root, hashes.SHA384())
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def problems_of(certificate: Path, authority: Path, private: Path | None = None) -> list[str]:
+    """What is wrong with a certificate: expired, not yet valid, foreign, not of this key."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+        root = x509.load_pem_x509_certificate(authority.read_bytes())
+    except (OSError, ValueError) as err:
+        return [f"it cannot be read ({err})"]
+    wrong = []
+    now = datetime.datetime.now(datetime.UTC)
+    if now > found.not_valid_after_utc:
+        wrong.append(f"it expired on {found.not_valid_after_utc:%Y-%m-%d}")
+    if now < found.not_valid_before_utc:
+        wrong.append("it is not valid yet: check this machine's clock")
+    try:
+        found.verify_directly_issued_by(root)
+    except Exception:
+        wrong.append(f"it was not signed by the authority of {authority.name}")
+    if private is not None:
+        try:
+            key = serialization.load_pem_private_key(private.read_bytes(), None)
+            if key.public_key() != found.public_key():
+                wrong.append(f"it does not belong to the private key {private.name}")
+        except (OSError, ValueError) as err:
+            wrong.append(f"its private key cannot be read ({err})")
+    return wrong
+
+
+def loose(private: Path) -> bool:
+    """Whether others than the owner may read a private key."""
+    return bool(private.stat().st_mode & 0o077)
