@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from vitrail import __version__
-from vitrail.cli import audit, config, explain, fidelity, personalize, report, run, sweep, use
+
+MODULES = (  # in the order of `vitrail --help`
+    "run",
+    "config",
+    "use",
+    "sweep",
+    "explain",
+    "audit",
+    "fidelity",
+    "report",
+    "personalize",
+    "flower",
+)
 
 app = typer.Typer(
     name="vitrail",
@@ -34,5 +47,5 @@ def root(
     del version
 
 
-for module in (run, config, use, sweep, explain, audit, fidelity, report, personalize):
-    module.register(app)
+for name in MODULES:
+    import_module(f"vitrail.cli.{name}").register(app)

@@ -47,7 +47,7 @@ class GridLink:
             return {node.name: node.node_id for node in nodes if node.name}
         strangers = [n.node_id for n in nodes if n.node_id not in self._asked]
         if strangers:
-            for reply in self._send({node: b"" for node in strangers}, 120.0):
+            for reply in self._send(dict.fromkeys(strangers, b""), 120.0):
                 raw = unwrapped(reply)
                 if raw is not None:
                     self._asked[reply.metadata.src_node_id] = raw.decode(errors="replace")

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vitrail.config.load import explain
 from vitrail.config.schema import Table
+from vitrail.data.guess import guess
 from vitrail.engine.folder import RunFolder
 from vitrail.errors import ConfigError, RunError
-from vitrail.files import folder_name, write_json
+from vitrail.files import folder_name, write_json, write_text
 from vitrail.flower.agreement import Terms, digest_of
 from vitrail.rng import Key
 
@@ -129,3 +131,15 @@ class Home:
 
     def _file(self, run: str, kind: str) -> Path:
         return self.folder / "terms" / f"{folder_name(run)}.{kind}.json"
+
+
+def write_site(file: Path, name: str, images: Path) -> Path:
+    """A site's file for some images; one that exists is left as it is, if it is this site's."""
+    if file.exists():
+        if Home.open(file).name != name:
+            raise ConfigError(f"this file belongs to another site than {name!r}", where=str(file))
+        return file
+    found = guess(images.resolve()).model_dump(mode="json", exclude_defaults=True)
+    tree = {"site": {"name": name, "folder": f"{folder_name(name)}-site"}, "data": found}
+    write_text(file, tomli_w.dumps(tree))
+    return file

@@ -1,0 +1,152 @@
+"""`vitrail flower ...`: real federations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vitrail.errors import ConfigError, RunError
+
+flower = typer.Typer(
+    name="flower",
+    help="Real federations on Flower: keys, server, site, check.",
+    no_args_is_help=True,
+)
+keys_app = typer.Typer(name="keys", help="Certificates and keys.", no_args_is_help=True)
+flower.add_typer(keys_app)
+
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="No TLS and no authentication; for tests on one machine.")
+]
+_WARNING = "INSECURE: no encryption, no authentication. Never use this with real images."
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.add_typer(flower)
+
+
+def _needs_flower() -> None:
+    try:
+        import flwr  # noqa: F401
+    except ImportError:
+        raise RunError(
+            "Flower is not installed",
+            hint='Install the extra: pip install -c constraints.txt "vitrail[flower]".',
+        ) from None
+
+
+@keys_app.command("init")
+def keys_init(
+    folder: Annotated[Path, typer.Argument(help="A new folder for the keys.")],
+    site: Annotated[list[str], typer.Option("--site", help="A site's name; once for each.")],
+    host: Annotated[
+        list[str], typer.Option("--host", help="A name or address of the coordinator's machine.")
+    ],
+    days: Annotated[int, typer.Option(help="How long the certificates are valid.")] = 365,
+) -> None:
+    """Make a federation's authority, the coordinator's certificate and each site's key."""
+    _needs_flower()
+    from vitrail.flower.keys import make_keys
+
+    keys = make_keys(folder, site, host, days)
+    typer.echo(f"the coordinator keeps {keys.folder}")
+    for name in site:
+        typer.echo(f"hand over to {name}: {keys.site(name)}")
+    typer.echo(f"keep {keys.folder / 'authority'} off line; it is needed for new certificates only")
+
+
+@flower.command("server")
+def server_command(
+    file: Annotated[Path, typer.Argument(help="The federation's TOML file.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The run folder; if there, go on.")],
+    keys: Annotated[Path | None, typer.Option(help="The folder of `keys init`.")] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on.")] = 8000,
+    sites: Annotated[
+        int | None, typer.Option(help="Wait for so many sites; left out: all that have keys.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds a site may take for a turn.")] = 600.0,
+    patience: Annotated[float, typer.Option(help="Seconds to wait for sites and answers.")] = 600.0,
+    insecure: Insecure = False,
+) -> None:
+    """Coordinate a federation: start it, or go on after a stop."""
+    _needs_flower()
+    from vitrail.flower.keys import Keys
+    from vitrail.flower.serve import Server, serve
+
+    _secured(keys, insecure)
+    server = Server(host, port, None if keys is None else Keys(keys))
+    folder = serve(file, out, server, typer.echo, sites, timeout, patience)
+    typer.echo(f"finished; run folder {folder.path}")
+
+
+@flower.command("site")
+def site_command(
+    server: Annotated[str, typer.Option(help="The coordinator, as host:port.")],
+    file: Annotated[Path | None, typer.Option(help="The site's own TOML file.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Images, if there is no file yet.")] = None,
+    name: Annotated[str | None, typer.Option(help="The site's name, with --data.")] = None,
+    keys: Annotated[Path | None, typer.Option(help="The folder the coordinator gave.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Agree to every run unasked.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End after one finished run.")] = False,
+    insecure: Insecure = False,
+    seeded: Annotated[bool, typer.Option("--seeded", hidden=True)] = False,
+) -> None:
+    """Take part in a federation with this machine's images."""
+    _needs_flower()
+    from vitrail.flower.attend import Node, attend
+    from vitrail.flower.home import Home
+
+    _secured(keys, insecure)
+    home = Home.open(_site_file(file, data, name))
+    node = Node(home, server, keys, seeded)
+    typer.echo(f"site {home.name}: files in {home.folder}")
+    attend(node, typer.echo, (lambda _: True) if yes else typer.confirm, once)
+
+
+@flower.command("check")
+def check_command(
+    server: Annotated[str | None, typer.Option(help="The coordinator, as host:port.")] = None,
+    file: Annotated[Path | None, typer.Option(help="The site's own TOML file.")] = None,
+    federation: Annotated[Path | None, typer.Option(help="The federation's TOML file.")] = None,
+    keys: Annotated[Path | None, typer.Option(help="A folder of keys, of either side.")] = None,
+) -> None:
+    """Test keys, ports, clock, disk, images and class names; nothing is trained or sent."""
+    _needs_flower()
+    from vitrail.flower.check import examine
+
+    found = examine(server, file, federation, keys)
+    for line in found:
+        typer.echo(f"{'ok   ' if line.good else 'WRONG'} {line.what}: {line.says}")
+    if not all(line.good for line in found):
+        raise typer.Exit(1)
+
+
+def _secured(keys: Path | None, insecure: bool) -> None:
+    if insecure and keys is None:
+        typer.echo(_WARNING, err=True)
+    elif keys is None:
+        raise ConfigError(
+            "a federation needs keys",
+            where="--keys",
+            hint="`vitrail flower keys init` makes them; --insecure does without, for tests.",
+        )
+    elif insecure:
+        raise ConfigError("--keys and --insecure contradict each other", where="--insecure")
+
+
+def _site_file(file: Path | None, data: Path | None, name: str | None) -> Path:
+    """The site's file, written first where only images and a name are given."""
+    if (file is None) == (data is None):
+        raise ConfigError("give either --file or --data with --name", where="vitrail flower site")
+    if file is not None:
+        return file
+    assert data is not None
+    if not name:
+        raise ConfigError("a site needs a name", where="--name")
+    from vitrail.flower.home import write_site
+
+    return write_site(Path(f"{name}.site.toml"), name, data)

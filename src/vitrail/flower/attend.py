@@ -1,0 +1,151 @@
+"""`vitrail flower site`: a SuperNode that stays, and an operator who is asked."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitrail.engine.plan import make_plan
+from vitrail.engine.shared import shared_by
+from vitrail.errors import ConfigError, VitrailError
+from vitrail.flower.agreement import Terms, joined
+from vitrail.flower.home import Home
+from vitrail.flower.keys import loose
+from vitrail.flower.processes import begin, end, free_port, program
+
+Tell = Callable[[str], None]
+Confirm = Callable[[str], bool]
+_POLL_SECONDS = 0.5
+_AGAIN_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """How a site reaches its coordinator; `keys` is the folder handed to it, None is insecure."""
+
+    home: Home
+    server: str
+    keys: Path | None = None
+    seeded: bool = False
+
+    def check(self) -> None:
+        """Refuse what Flower would refuse later, in other words."""
+        if self.seeded and self.keys is not None:
+            raise ConfigError(
+                "draws that follow from the seed are for tests",
+                where="--seeded",
+                hint="It is only possible with --insecure.",
+            )
+        if self.keys is None:
+            return
+        for name in ("node.key", "ca.pem"):
+            if not (self.keys / name).is_file():
+                raise ConfigError(
+                    f"there is no {name}",
+                    where=str(self.keys),
+                    hint="The coordinator makes this folder with `vitrail flower keys init`.",
+                )
+        if loose(self.keys / "node.key"):
+            raise ConfigError(
+                "others may read this private key",
+                where=str(self.keys / "node.key"),
+                hint="chmod 600 it, and ask for a new one if somebody did.",
+            )
+
+    def command(self) -> list[str]:
+        """The SuperNode's command line."""
+        told = f"vitrail-site={json.dumps(str(self.home.file))}"
+        if self.seeded:
+            told += " vitrail-seeded=true"
+        found = [program("flower-supernode"), "--superlink", self.server]
+        found += ["--port", str(free_port()), "--node-config", told]
+        if self.keys is None:
+            return [*found, "--insecure"]
+        return [
+            *found,
+            *("--root-certificates", str((self.keys / "ca.pem").resolve())),
+            *("--auth-supernode-private-key", str((self.keys / "node.key").resolve())),
+        ]
+
+
+def summary(home: Home, terms: Terms) -> list[str]:
+    """What will leave this site under some terms, in lines for its operator."""
+    loaded = joined(terms, home.name, home.data, home.run, home.file.parent, str(home.file))
+    data = loaded.config.data
+    plan, _ = make_plan(loaded, tuple(data.classes or ()), int(data.channels or 3))
+    shared = shared_by(plan)
+    run, release = loaded.config.run, loaded.config.release
+    return [
+        f"method {loaded.config.method.name}, {run.rounds} rounds, "
+        f"{run.local_epochs} local epochs, backbone {loaded.config.model.backbone}",
+        f"classes: {', '.join(plan.classes)}",
+        *shared.lines(),
+        f"in all: {shared.text()}",
+        f"also: how many training images, and figures ({', '.join(plan.stages[0].schema.metrics)})",
+        f"defenses: {', '.join(release.defenses) or 'none: updates leave as they are'}",
+        "no image leaves this site",
+    ]
+
+
+def attend(node: Node, tell: Tell, confirm: Confirm, once: bool = False) -> None:
+    """Stay connected, ask the operator about each new run; `once` ends after a finished run."""
+    node.check()
+    home = node.home
+    home.secret()
+    before = set(_finished(home))
+    with _kept_alive(node, tell):
+        while not (once and set(_finished(home)) - before):
+            for run, terms in home.proposals():
+                _ask(home, run, terms, tell, confirm)
+            time.sleep(_POLL_SECONDS)
+
+
+def _ask(home: Home, run: str, terms: Terms, tell: Tell, confirm: Confirm) -> None:
+    tell(f"a coordinator proposes run {run}; this would leave {home.name}:")
+    try:
+        for line in summary(home, terms):
+            tell(f"  {line}")
+    except VitrailError as err:
+        tell(f"  it is refused, because it cannot be played here: {err}")
+        home.decide(run, terms, yes=False)
+        return
+    home.decide(run, terms, confirm("Take part?"))
+
+
+def _finished(home: Home) -> list[str]:
+    return [path.parent.parent.name for path in home.folder.glob("runs/*/server/finished")]
+
+
+@contextlib.contextmanager
+def _kept_alive(node: Node, tell: Tell) -> Iterator[None]:
+    """A SuperNode that is started again when it ends."""
+    import threading
+
+    home = node.home.folder
+    home.mkdir(parents=True, exist_ok=True)
+    leaving = threading.Event()
+    current: list[subprocess.Popen[bytes]] = []
+
+    def keep() -> None:
+        with (home / "flower.log").open("ab") as log:
+            while not leaving.is_set():
+                current[:] = [begin(node.command(), home / "flower", log)]
+                code = current[0].wait()
+                if not leaving.is_set():
+                    tell(f"the connection ended (code {code}); trying again")
+                    leaving.wait(_AGAIN_SECONDS)
+
+    thread = threading.Thread(target=keep, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        leaving.set()
+        for process in current:
+            end(process)
+        thread.join(timeout=15)

@@ -1,0 +1,191 @@
+"""`vitrail flower server`: a SuperLink, the sites' keys registered with it, and one run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomli_w
+
+from vitrail.config import load
+from vitrail.engine.folder import RunFolder
+from vitrail.errors import ConfigError, RunError
+from vitrail.flower.agreement import terms_of
+from vitrail.flower.keys import Keys, loose, problems_of
+from vitrail.flower.processes import begin, end, environment, program, wait_for_port
+
+APP = Path(__file__).parent / "app"
+_NAME = "vitrail"
+_START_SECONDS = 60.0
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where a coordinator listens and with which keys; `keys` None is insecure."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    keys: Keys | None = None
+
+    def check(self) -> None:
+        """Refuse keys that no site would accept, before anything is started."""
+        if self.keys is None:
+            return
+        for path in (self.keys.certificate, self.keys.authority, self.keys.private, self.keys.roll):
+            if not path.is_file():
+                raise ConfigError(
+                    f"there is no {path.name}",
+                    where=str(path.parent),
+                    hint="`vitrail flower keys init` makes the keys of a federation.",
+                )
+        wrong = problems_of(self.keys.certificate, self.keys.authority, self.keys.private)
+        if wrong:
+            raise ConfigError(
+                f"the coordinator's certificate cannot be used: {wrong[0]}",
+                where=str(self.keys.certificate),
+            )
+        if loose(self.keys.private):
+            raise ConfigError(
+                "others may read this private key",
+                where=str(self.keys.private),
+                hint="chmod 600 it, and make new keys if somebody did.",
+            )
+
+    def sites(self) -> list[str]:
+        """The names of the sites whose keys are known."""
+        if self.keys is None:
+            return []
+        return [str(name) for name in json.loads(self.keys.roll.read_text(encoding="utf-8"))]
+
+    def command(self) -> list[str]:
+        """The SuperLink's command line."""
+        found = [program("flower-superlink"), "--host", self.host, "--port", str(self.port)]
+        found += ["--disable-runtime-dependency-installation", "--isolation", "subprocess"]
+        if self.keys is None:
+            return [*found, "--insecure"]
+        return [
+            *found,
+            *("--ssl-certfile", str(self.keys.certificate.resolve())),
+            *("--ssl-keyfile", str(self.keys.private.resolve())),
+            *("--ssl-ca-certfile", str(self.keys.authority.resolve())),
+            "--enable-supernode-auth",
+        ]
+
+    def connection(self) -> dict[str, object]:
+        """How Flower's own commands reach it."""
+        found: dict[str, object] = {"address": f"{self.host}:{self.port}"}
+        if self.keys is None:
+            return {**found, "insecure": True}
+        return {**found, "root-certificates": str(self.keys.authority.resolve())}
+
+
+def serve(
+    file: Path,
+    out: Path,
+    server: Server,
+    tell: Tell,
+    sites: int | None = None,
+    timeout: float = 600.0,
+    patience: float = 600.0,
+) -> RunFolder:
+    """Start a federation, or go on with one that was stopped; returns when it is finished."""
+    folder = RunFolder(out)
+    if folder.config_file.exists():
+        file = folder.config_file
+    else:
+        folder.check_free()
+        terms_of(load(file).config)
+    server.check()
+    expected = len(server.sites()) if sites is None else sites
+    if expected < 1:
+        raise ConfigError("nobody says how many sites to wait for", where="--sites")
+    asked: dict[str, object] = {
+        "config": str(file.resolve()),
+        "out": str(out.resolve()),
+        "sites": expected,
+        "timeout": float(timeout),
+        "patience": float(patience),
+        "insecure": server.keys is None,
+    }
+    with _workplace() as home, _superlink(server, home):
+        for name in server.sites():
+            assert server.keys is not None
+            key = str(server.keys.public(name).resolve())
+            _flwr(home, "supernode", "register", key, _NAME, "--name", name)
+        tell(f"listening on {server.host}:{server.port}, waiting for {expected} sites")
+        _play(home, asked, tell)
+    if not (folder.server / "finished").exists():
+        raise RunError(
+            "the federation stopped before its end",
+            where=str(out),
+            hint="The same command goes on from the last round that is on disk.",
+        )
+    return folder
+
+
+@contextlib.contextmanager
+def _workplace() -> Iterator[Path]:
+    """A folder for Flower's own files, gone afterwards; what matters is in the run folder."""
+    home = Path(tempfile.mkdtemp(prefix="vitrail-flower-"))
+    try:
+        yield home
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _superlink(server: Server, home: Path) -> Iterator[None]:
+    config = {"superlink": {"default": _NAME, _NAME: server.connection()}}
+    (home / "config.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
+    log = home / "superlink.log"
+    with log.open("wb") as handle:
+        process = begin(server.command(), home, handle)
+        try:
+            wait_for_port(server.host, server.port, process, _START_SECONDS)
+            yield
+        except RunError as err:
+            err.add_note(log.read_text(errors="replace")[-2000:])
+            raise
+        finally:
+            end(process)
+
+
+def _flwr(home: Path, *words: str) -> None:
+    done = subprocess.run(
+        [program("flwr"), *words], env=environment(home), capture_output=True, text=True
+    )
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip().splitlines()
+        raise RunError(f"flwr {words[0]} failed: {' '.join(said)[-400:]}")
+
+
+def _play(home: Path, asked: dict[str, object], tell: Tell) -> None:
+    """Submit the run and pass on what it says until it ends."""
+    settings = home / "run.toml"
+    settings.write_text(tomli_w.dumps(asked), encoding="utf-8")
+    app = home / "app"
+    shutil.copytree(APP, app)
+    command = [program("flwr"), "run", str(app), _NAME, "--stream", "--run-config", str(settings)]
+    process = subprocess.Popen(
+        command,
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "vitrail: " in line:
+                tell(line.strip().split("vitrail: ", 1)[1])
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait()
