@@ -84,11 +84,10 @@ def audit_run(
     return together(found, null, config_digest(run.config))
 
 
-def tables(run: Run, federation: Federation, sites: Sequence[str]) -> dict[str, Separability]:
-    """What each site tells the others: how well places tell its classes apart.
+def told_tables(run: Run, federation: Federation, sites: Sequence[str]) -> dict[str, Any]:
+    """What is at the server of what sites told, as JSON; each site asked tells its own, once.
 
-    Each site asked makes its own from its own images and releases it, once; what the other
-    sites released earlier is at the server.
+    A table says how well places of an image tell a site's classes apart: figures, no image.
     """
     key = server(run.config.run.seed).at("audit")
     file = run.folder.server / TABLES
@@ -102,6 +101,13 @@ def tables(run: Run, federation: Federation, sites: Sequence[str]) -> dict[str, 
             each = zip(run.classes, told[site]["area"], told[site]["counts"], strict=True)
             door.tell("separability", {n: {"area": a, "count": c} for n, a, c in each})
         write_json(file, told)
+    return told
+
+
+def tables(run: Run, federation: Federation, sites: Sequence[str]) -> dict[str, Separability]:
+    """What the sites of a run told each other, the sites asked included."""
+    told = told_tables(run, federation, sites)
+    file = run.folder.server / TABLES
     if len(told) < 2:
         raise RunError(
             "an audit compares a site with others, and no other site has told its figures yet",

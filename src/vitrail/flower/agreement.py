@@ -70,6 +70,12 @@ def joined(
     source: str,
 ) -> Loaded:
     """The terms of a federation with a site's own data and machine: a configuration that runs."""
+    sections = {"data", "partition", *_SECTIONS}
+    if set(terms) != sections:
+        raise ConfigError(
+            f"the coordinator's terms have the sections {', '.join(sorted(terms)) or 'none'}, "
+            f"not {', '.join(sorted(sections))}"
+        )
     for key in FIXED:
         if key in data and data[key] != terms["data"].get(key):
             raise ConfigError(
@@ -77,9 +83,6 @@ def joined(
                 where=f"{source}: data.{key}",
                 hint="Take it out of the site's file.",
             )
-    unknown = sorted(set(terms) - {"data", "partition", *_SECTIONS})
-    if unknown:
-        raise ConfigError(f"the coordinator's terms have an unknown section {unknown[0]!r}")
     forbidden = sorted((set(terms["data"]) - set(FIXED)) | (set(terms["run"]) & set(OWN_RUN)))
     if forbidden:
         raise ConfigError(

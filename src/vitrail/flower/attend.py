@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,11 +18,18 @@ from vitrail.flower.agreement import Terms, joined
 from vitrail.flower.home import Home
 from vitrail.flower.keys import loose
 from vitrail.flower.processes import begin, end, free_port, program
+from vitrail.flower.remote import audited
+from vitrail.flower.station import PARTED
 
 Tell = Callable[[str], None]
 Confirm = Callable[[str], bool]
 _POLL_SECONDS = 0.5
 _AGAIN_SECONDS = 5.0
+_PARTING_SECONDS = 5.0  # for the reply to the last message to get through
+_AUDIT = (
+    "at the end, for everybody's audit: how well each place of an image tells the classes apart "
+    "here, and how many images of each class that was measured on",
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,7 @@ def summary(home: Home, terms: Terms) -> list[str]:
         f"in all: {shared.text()}",
         f"also: how many training images, and figures ({', '.join(plan.stages[0].schema.metrics)})",
         f"defenses: {', '.join(release.defenses) or 'none: updates leave as they are'}",
+        *(_AUDIT if audited(plan) else ()),
         "no image leaves this site",
     ]
 
@@ -103,6 +112,7 @@ def attend(node: Node, tell: Tell, confirm: Confirm, once: bool = False) -> None
             for run, terms in home.proposals():
                 _ask(home, run, terms, tell, confirm)
             time.sleep(_POLL_SECONDS)
+        time.sleep(_PARTING_SECONDS)
 
 
 def _ask(home: Home, run: str, terms: Terms, tell: Tell, confirm: Confirm) -> None:
@@ -118,14 +128,12 @@ def _ask(home: Home, run: str, terms: Terms, tell: Tell, confirm: Confirm) -> No
 
 
 def _finished(home: Home) -> list[str]:
-    return [path.parent.parent.name for path in home.folder.glob("runs/*/server/finished")]
+    return [path.parent.parent.name for path in home.folder.glob(f"runs/*/server/{PARTED}")]
 
 
 @contextlib.contextmanager
 def _kept_alive(node: Node, tell: Tell) -> Iterator[None]:
     """A SuperNode that is started again when it ends."""
-    import threading
-
     home = node.home.folder
     home.mkdir(parents=True, exist_ok=True)
     leaving = threading.Event()

@@ -46,14 +46,14 @@ def coordinate(
     if fresh:
         folder.create(loaded.config)
         write_json(folder.server / _NAME, {"run": secrets.token_hex(8)})
-    elif (folder.server / "finished").exists():
-        return folder
     run = json.loads((folder.server / _NAME).read_text(encoding="utf-8"))["run"]
     members = Remote(link, run, sites, timeout, patience)
     folder.lock()
     try:
         folder.sweep_up()
-        Engine(folder, plan, network, members, on_round).run(fresh=fresh)
+        if not (folder.server / "finished").exists():
+            Engine(folder, plan, network, members, on_round).run(fresh=fresh)
+        members.part(folder)
     finally:
         folder.unlock()
     return folder

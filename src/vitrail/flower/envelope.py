@@ -8,18 +8,61 @@ so that a replayed, late, duplicated or foreign one is told from the one that wa
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
+from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
+from vitrail.engine.tasks import Task
 from vitrail.wire import decode, encode
 from vitrail.wire.codec import WireError
 
 SCHEMA = 1
 ROOM = 4 * 2**20
 """What a header may add to the bytes of the tensors that were declared."""
+
+
+class Content(BaseModel):
+    """What the body of a message holds; anything else in it is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @classmethod
+    def read(cls, letter: Letter) -> Self:
+        """The content of a message that says it holds this."""
+        try:
+            return cls.model_validate_json(json.dumps(letter.body))
+        except ValidationError as err:
+            first = err.errors()[0]
+            at = ".".join(str(step) for step in first["loc"])
+            raise WireError(
+                f"a {letter.kind!r} does not hold what it should ({at}: {first['msg']})"
+            ) from err
+
+
+class Hello(Content):
+    """The coordinator proposes a run: its terms, and the digest of pretrained weights, if any."""
+
+    terms: dict[str, dict[str, Any]]
+    weights: str = ""
+    patience: float = 0.0
+
+
+class Turn(Content):
+    """One turn; `audit` asks a closing one for what audits compare."""
+
+    task: Task
+    digest: str
+    audit: bool = False
+
+
+class Farewell(Content):
+    """The run is over; what every site told for the audits."""
+
+    tables: dict[str, dict[str, Any]] = {}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +12,15 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from vitrail.audit.gather import TABLES
+from vitrail.audit.separability import Separability
 from vitrail.engine.folder import RunFolder
 from vitrail.engine.members import Facts, Ints
 from vitrail.engine.plan import Plan
 from vitrail.engine.pool import Pool
 from vitrail.engine.tasks import Down, Missing, Reply, Task
 from vitrail.errors import RunError, VitrailError
+from vitrail.files import write_json
 from vitrail.flower.agreement import terms_of
 from vitrail.flower.envelope import ROOM, Letter, mark, seal, unseal
 from vitrail.flower.link import Link
@@ -112,15 +116,27 @@ class Remote:
         del network
         declared = max((stage.schema.bytes_up for stage in plan.stages), default=0)
         post = Post(self.link, self.run, declared + ROOM, folder)
-        wanted = plan.config.run.local_reference
-        alone = plan.method.reference if wanted is None else wanted
-        return RemotePool(post, self.timeout, alone)
+        return RemotePool(post, self.timeout, audited(plan))
+
+    def part(self, folder: RunFolder) -> None:
+        """Tell every site that the run is over, and what the others told for its audit."""
+        file = folder.server / TABLES
+        told = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        post = Post(self.link, self.run, ROOM, folder)
+        there = self.link.present()
+        post.ask("farewell", {site: ({"tables": told}, {}) for site in there}, self.timeout)
 
     def prepare(
         self, plan: Plan, network: Network, pool: Pool, progress: Callable[[int, int], None]
     ) -> None:
         """Each site prepares itself."""
         del plan, network, pool, progress
+
+
+def audited(plan: Plan) -> bool:
+    """Whether sites train a local reference and tell each other what an audit compares."""
+    wanted = plan.config.run.local_reference
+    return plan.method.reference if wanted is None else wanted
 
 
 def _facts(raw: Any, site: str) -> dict[str, float]:
@@ -189,15 +205,16 @@ class Post:
 class RemotePool:
     """Turns played by the sites themselves."""
 
-    def __init__(self, post: Post, timeout: float, alone: bool) -> None:
+    def __init__(self, post: Post, timeout: float, audit: bool) -> None:
         self.post = post
         self.timeout = timeout
-        self._alone = alone
+        self._audit = audit
+        self._told: dict[str, Any] = {}
 
     def turns(self, tasks: Sequence[Task], down: Down) -> Iterator[Reply | Missing]:
-        """One message each way; the closing turn also trains the site's local reference."""
+        """One message each way; the closing turn also brings what a site tells for audits."""
         closing = bool(tasks) and tasks[0].closing
-        extra = {"alone": self._alone} if closing else {}
+        extra = {"audit": self._audit} if closing else {}
         bodies = {
             task.site: (
                 {"task": task.header(), "digest": down.digest, **extra},
@@ -207,7 +224,19 @@ class RemotePool:
         }
         replies = self.post.ask("turn", bodies, self.timeout)
         for task in tasks:
-            yield self._reply(replies[task.site])
+            letter = replies[task.site]
+            if closing and isinstance(letter, Letter) and "told" in letter.body:
+                self._hear(task.site, letter.body["told"])
+            yield self._reply(letter)
+        if self._told:
+            write_json(self.post.folder.server / TABLES, self._told)
+
+    def _hear(self, site: str, told: Any) -> None:
+        """Take a site's table if it is one; a bad one costs that site's audit, nothing else."""
+        try:
+            self._told[site] = Separability.from_json(told).to_json()
+        except (KeyError, TypeError, ValueError) as err:
+            self.post.folder.log(f"refused what {site} told for audits: {err}")
 
     def _reply(self, letter: Letter | Missing) -> Reply | Missing:
         if isinstance(letter, Missing):

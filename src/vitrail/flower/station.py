@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vitrail.audit.gather import TABLES, told_tables
 from vitrail.config import Loaded
 from vitrail.engine.checkpoint import Checkpoints, Identity
 from vitrail.engine.federation import Federation, dealt
@@ -21,7 +22,7 @@ from vitrail.engine.folder import RunFolder
 from vitrail.engine.hire import host_of
 from vitrail.engine.host import Host
 from vitrail.engine.journal import COLUMNS, Journal
-from vitrail.engine.loaded import write_card
+from vitrail.engine.loaded import Run, write_card
 from vitrail.engine.plan import Plan, make_plan
 from vitrail.engine.pool import InProcess
 from vitrail.engine.reference import with_features
@@ -30,8 +31,9 @@ from vitrail.engine.settle import fingerprint, settled
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.engine.tasks import Down, Reply, Task
 from vitrail.errors import RunError, VitrailError
+from vitrail.files import write_json, write_text
 from vitrail.flower.agreement import joined
-from vitrail.flower.envelope import Letter, mark, seal, unseal
+from vitrail.flower.envelope import Farewell, Hello, Letter, Turn, mark, seal, unseal
 from vitrail.flower.home import Home
 from vitrail.methods.server import Server
 from vitrail.models.flat import FlatModel
@@ -39,6 +41,9 @@ from vitrail.models.network import Network
 from vitrail.registry import load_plugins
 from vitrail.release.door import Door
 from vitrail.release.message import digest
+
+PARTED = "parted"
+"""The file that says the coordinator has everything it needs from this site."""
 
 Answer = tuple[dict[str, Any], Mapping[str, Tensor]]
 
@@ -79,7 +84,7 @@ class Station:
         return seal(kind, run, site, body, tensors, answers=mark(raw))
 
     def _handler(self, kind: str) -> Callable[[Letter], Answer]:
-        known = {"hello": self._hello, "turn": self._turn}
+        known = {"hello": self._hello, "turn": self._turn, "farewell": self._farewell}
         if kind not in known:
             raise RunError(f"a message of the kind {kind!r:.40} is not known here")
         return known[kind]
@@ -91,8 +96,8 @@ class Station:
 
     def _hello(self, letter: Letter) -> Answer:
         """Agree to the terms, or not; read the images; tell what the method asks for."""
-        terms = letter.body["terms"]
-        folder = self.home.run_folder(letter.run)
+        asked = Hello.read(letter)
+        terms, folder = asked.terms, self.home.run_folder(letter.run)
         loaded = joined(
             terms,
             self.home.name,
@@ -105,11 +110,11 @@ class Station:
         if folder.config_file.exists():
             if fingerprint(folder.open().config) != fingerprint(loaded.config):
                 raise RunError("this run has begun here under other terms", where=str(folder.path))
-        elif not self.home.wait(letter.run, terms, float(letter.body.get("patience", 0.0))):
+        elif not self.home.wait(letter.run, terms, asked.patience):
             raise RunError("the operator of this site has not agreed to the terms of this run")
         else:
             ground = self._ground(folder, loaded)
-            if ground.plan.card.get("digest", "") != letter.body.get("weights", ""):
+            if ground.plan.card.get("digest", "") != asked.weights:
                 raise RunError(
                     "this site's copy of the pretrained weights is not the coordinator's",
                     hint="Install the same version of the weights package everywhere.",
@@ -135,25 +140,36 @@ class Station:
 
     def _turn(self, letter: Letter) -> Answer:
         """Receive, arrive, evaluate, train, release."""
-        task, closing = Task(**letter.body["task"]), bool(letter.body["task"]["closing"])
+        asked = Turn.read(letter)
+        task, closing = asked.task, asked.task.closing
         folder = self.home.run_folder(letter.run)
         if not folder.config_file.exists():
             raise RunError(f"nobody here agreed to the run {letter.run!r}")
         ground = self._ground(folder, folder.open())
         stage = "closing" if closing else ground.plan.stage_at(task.round).stage.name
-        told = digest({"round": task.round, "stage": stage}, letter.tensors)
-        if told != letter.body["digest"] or task.site != self.home.name:
+        found = digest({"round": task.round, "stage": stage}, letter.tensors)
+        if found != asked.digest or task.site != self.home.name:
             raise RunError("the message does not hold what it says it holds")
         began = time.perf_counter()
         pool = InProcess(self._host(ground))
         try:
-            reply = pool.host.turn(task, Down(task.round, letter.tensors, told))
+            reply = pool.host.turn(task, Down(task.round, letter.tensors, found))
             self._keep(ground, task, reply, time.perf_counter() - began)
-            if closing:
-                self._close(ground, pool.host, task, letter)
+            told = self._close(ground, pool.host, asked, letter.tensors) if closing else {}
         finally:
             pool.close()
-        return reply.header(), reply.update.tensors
+        return {**reply.header(), **told}, reply.update.tensors
+
+    def _farewell(self, letter: Letter) -> Answer:
+        """Keep what the others told for their audits; the run is over here."""
+        folder = self.home.run_folder(letter.run)
+        if not (folder.server / "finished").exists():
+            raise RunError(f"the run {letter.run!r} was not closed here")
+        tables = Farewell.read(letter).tables
+        if tables:
+            write_json(folder.server / TABLES, tables)
+        write_text(folder.server / PARTED, "")
+        return {}, {}
 
     def _keep(self, ground: _Ground, task: Task, reply: Reply, seconds: float) -> None:
         """The site's own metrics: of a message that comes twice, the last."""
@@ -166,18 +182,24 @@ class Station:
             journal.round(report, seconds)
         ground.folder.write_parquet(COLUMNS)
 
-    def _close(self, ground: _Ground, host: Host, task: Task, letter: Letter) -> None:
-        """Keep the global model, and a reference trained alone where the audit needs it."""
+    def _close(
+        self, ground: _Ground, host: Host, asked: Turn, model: Mapping[str, Tensor]
+    ) -> dict[str, dict[str, Any]]:
+        """Keep the global model; where an audit is meant, train alone and tell what it compares."""
         values = host.start.clone()
         views = ground.plan.layout.views(values)
-        for name, tensor in letter.tensors.items():
+        for name, tensor in model.items():
             views[name.removeprefix("model/")].copy_(tensor)
+        task = asked.task
         versions = Versions({task.site: task.base} if task.base else {})
         self._save(ground, values, versions, ground.plan.config.run.rounds)
-        folder = SiteFolder(ground.folder.path, task.site)
-        if letter.body.get("alone") and not folder.model_file("local").exists():
-            host.alone(task.site)
         Journal(ground.folder, ground.plan).done()
+        if not asked.audit:
+            return {}
+        if not SiteFolder(ground.folder.path, task.site).model_file("local").exists():
+            host.alone(task.site)
+        told = told_tables(Run(ground.folder.path), ground.federation, [task.site])
+        return {"told": told[task.site]}
 
     def _save(self, ground: _Ground, values: Tensor, versions: Versions, round_: int) -> None:
         stage = ground.plan.stages[-1]
