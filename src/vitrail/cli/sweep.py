@@ -14,11 +14,13 @@ from vitrail.config import Loaded
 from vitrail.engine.run import OnRound
 from vitrail.engine.sweep import cells, load_grid, run_sweep
 from vitrail.files import write_json, write_text
+from vitrail.report import exam_table  # noqa: F401  (registers its table)
 from vitrail.report.compare import compare_runs, write_comparison
 from vitrail.report.fidelity_table import fidelity_table
 from vitrail.report.fidelity_table import table_text as fidelity_text
 from vitrail.report.presets import reproduction
 from vitrail.report.statistics import table_text
+from vitrail.report.tables import TABLES
 from vitrail.report.trial import TRIAL, cases
 from vitrail.report.trial_figure import p_value_picture
 from vitrail.report.trial_table import by_kind, summarize, unbiased_scores
@@ -82,6 +84,9 @@ def reproduce(
     base = data if data is not None and not overrides else None
     loaded = load_grid(file, (*overrides, *(sets or ())), base)
     folder = out or Path("runs") / f"{name}-{scale}"
+    if "table" in loaded.sweep:
+        typer.echo(TABLES[loaded.sweep["table"]](loaded, folder, _announce(quiet)))
+        return
     if name.startswith(TRIAL):
         _trial(loaded, folder, quiet)
         return

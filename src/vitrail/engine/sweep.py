@@ -31,10 +31,12 @@ class Cell:
 def cells(loaded: Loaded) -> list[Cell]:
     """The runs of a grid, in the order of the lists, the seed varying slowest.
 
-    `[sweep.with.VALUE]` holds overrides for the cells in which some list has that value.
+    `[sweep.with.VALUE]` holds overrides for the cells in which some list has that value, and
+    `table` names what the grid ends in.
     """
     sweep = dict(loaded.sweep)
     extra = sweep.pop("with", {})
+    sweep.pop("table", None)
     axes = dict(_axes(sweep, loaded.source))
     if not axes:
         raise ConfigError(
