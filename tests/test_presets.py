@@ -8,6 +8,7 @@ from vitrail.engine.sweep import cells, load_grid
 from vitrail.errors import ConfigError
 from vitrail.methods import METHODS
 from vitrail.report.presets import FOLDER, preset, reproduction
+from vitrail.report.tables import TABLES
 
 SMALL = (
     "run.rounds=1",
@@ -32,9 +33,11 @@ def test_a_method_says_what_it_does_and_where_it_comes_from(name):
 
 
 @pytest.mark.parametrize("file", sorted(p.name for p in (FOLDER / "reproduce").glob("*.toml")))
-def test_a_reproduction_is_a_grid_of_at_least_three_seeds(file):
+def test_a_reproduction_is_a_grid_of_at_least_three_seeds_or_folds(file):
     loaded = load_grid(FOLDER / "reproduce" / file)
-    assert len({cell.loaded.config.run.seed for cell in cells(loaded)}) >= 3
+    found = [cell.loaded.config for cell in cells(loaded)]
+    assert len({(config.run.seed, config.partition.fold) for config in found}) >= 3
+    assert loaded.sweep.get("table", "exam") in TABLES
     name, scale, _ = file.rsplit(".", 2)
     other = {"small": "paper", "paper": "small"}[scale]
     assert (FOLDER / "reproduce" / f"{name}.{other}.toml").exists()

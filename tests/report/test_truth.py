@@ -18,8 +18,9 @@ from vitrail.report.truth import (
     NEAR,
     RIVAL,
     Pointed,
-    _figures,
+    _hits,
     _Truth,
+    figures,
     truth,
     truth_table,
 )
@@ -66,8 +67,8 @@ def test_looking_at_the_part_wins_and_looking_anywhere_is_chance(birds, known):
         for _ in range(20):
             x, y = (int(v) for v in spread.integers(0, 25, 2))
             blind.append(Pointed(row, label, 0, (x, y, x + 8, y + 8)))
-    won = _figures(right, known, name, server(1), 200)
-    lost = _figures(blind, known, name, server(1), 200)
+    won = figures(*_hits(right, known, name), server(1), 200)
+    lost = figures(*_hits(blind, known, name), server(1), 200)
     assert won["rate"] == 1 and won["ratio"] > 2 and 1 < won["low"] < won["ratio"]
     assert won["high"] == pytest.approx(won["ratio"])
     assert 0.7 < lost["ratio"] < 1.3 and lost["low"] < 1 < lost["high"] + 0.3
@@ -78,7 +79,7 @@ def test_looking_at_the_part_wins_and_looking_anywhere_is_chance(birds, known):
 
 def test_all_misses_do_not_look_like_certainty(known):
     corner = [Pointed(row, 0, 1, (0, 0, 2, 2)) for row in range(5)]
-    found = _figures(corner, known, ANY, server(1), 50)
+    found = figures(*_hits(corner, known, ANY), server(1), 50)
     limits = binomtest(0, 5).proportion_ci(0.95, "exact")
     assert found["rate"] == found["ratio"] == found["low"] == 0
     assert found["high"] == pytest.approx(limits.high / found["chance"])
@@ -99,7 +100,7 @@ def test_boxes_and_points_of_photographs(birds):
     assert near[20, 10] and near[20, 12] and not near[20, 14]
     assert int(near.sum()) == pytest.approx(np.pi * (32 * NEAR) ** 2, rel=0.2)
     nothing = replace(images, extra={"parts": points * np.nan})
-    empty = _figures([one], _Truth(nothing, None), CLOSE, server(1), 10)
+    empty = figures(*_hits([one], _Truth(nothing, None), CLOSE), server(1), 10)
     assert empty == {
         "images": 0, "rate": None, "chance": None, "ratio": None, "low": None, "high": None
     }  # fmt: skip

@@ -14,7 +14,7 @@ from vitrail.config import Loaded
 from vitrail.engine.run import OnRound
 from vitrail.engine.sweep import cells, load_grid, run_sweep
 from vitrail.files import write_json, write_text
-from vitrail.report import exam_table  # noqa: F401  (registers its table)
+from vitrail.report import exam_table, share, truth_grid  # noqa: F401  (they register their tables)
 from vitrail.report.compare import compare_runs, write_comparison
 from vitrail.report.fidelity_table import fidelity_table
 from vitrail.report.fidelity_table import table_text as fidelity_text

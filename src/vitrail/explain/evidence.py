@@ -6,7 +6,6 @@ Chen et al. 2019, arXiv:1806.10574: similarity times weight, summed over the pro
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -137,10 +136,9 @@ def _rows(
 ) -> tuple[Contribution, ...]:
     """The largest pieces, and one row for what is left."""
     ranked = sorted(pieces, key=lambda piece: -abs(piece.contribution))
-    placed = Counter(piece.unit for piece in pieces if piece.map is not None)
     rows = []
     for piece in ranked[:top]:
-        square = _square(piece, side, several=placed[piece.unit] > 1)
+        square = place_of(piece, pieces, side)
         rows.append(
             Contribution(
                 part=part_name(piece, classes),
@@ -159,10 +157,12 @@ def _rows(
     return (*rows, Contribution(OTHER, left, units=len(rest)))
 
 
-def _square(piece: Piece, side: tuple[int, int], several: bool) -> Box | None:
-    """Where a piece lies: the box of its map, or its own patch if others share that map."""
+def place_of(piece: Piece, pieces: Sequence[Piece], side: tuple[int, int]) -> Box | None:
+    """Where one of a logit's pieces lies in an image of height and width `side`: the box of its
+    map, or its own patch if other pieces share that map."""
     if piece.map is None:
         return None
+    several = sum(one.unit == piece.unit and one.map is not None for one in pieces) > 1
     if not several or piece.at is None:
         return box_of(piece.map, side)
     (row, column), (rows, columns) = piece.at, piece.map.shape

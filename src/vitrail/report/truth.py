@@ -8,7 +8,7 @@ the middle of its box on the truth, and how often would the same box be there by
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from vitrail.engine.federation import Federation
 from vitrail.engine.loaded import Run
 from vitrail.engine.reference import images_of
 from vitrail.errors import DataError, RunError
-from vitrail.explain.evidence import Box, box_of
+from vitrail.explain.evidence import Box, place_of
 from vitrail.explain.fidelity import chance, pointing
 from vitrail.local.intervals import bootstrap
 from vitrail.local.metrics import Floats
@@ -50,6 +50,43 @@ class Pointed:
     box: Box
 
 
+@dataclass(frozen=True)
+class Top:
+    """The loudest piece of one correct prediction: its box, and the normalized image [C, H, W]."""
+
+    row: int
+    label: int
+    rival: int
+    box: Box
+    piece: Piece
+    x: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Game:
+    """The pointing game of one run: for each kind of truth the rows, the hits (0 or 1) and the
+    chance of a hit; images without any true pixel say nothing and are left out."""
+
+    method: str
+    source: str
+    images: int
+    correct: int
+    targets: dict[str, tuple[list[int], list[float], list[float]]]
+
+
+def play(run: Run) -> Game:
+    """Every site's own model on its test images, and the global one on the server's."""
+    federation = images_of(run)
+    masks = _Truth.of(run, federation.images)
+    found: list[Pointed] = []
+    images = 0
+    for model, rows in players(run, federation):
+        images += len(rows)
+        found += pointed(model, federation.images, rows)
+    targets = {name: _hits(found, masks, name) for name in masks.names}
+    return Game(run.card["method"], run.config.data.source, images, len(found), targets)
+
+
 def truth(run: Run, key: Key | None = None, repeats: int = 1000) -> dict[str, Any]:
     """The pointing game of a run's models on the sites' own test images.
 
@@ -57,25 +94,13 @@ def truth(run: Run, key: Key | None = None, repeats: int = 1000) -> dict[str, An
     of truth: the rate of hits, the rate by chance (the same box slid everywhere), and their ratio
     with a 95 % bootstrap interval over images (exact binomial limits if all hit or all miss).
     """
-    federation = images_of(run)
-    masks = _Truth.of(run, federation.images)
-    found: list[Pointed] = []
-    images = 0
-    for model, rows in _players(run, federation):
-        images += len(rows)
-        found += pointed(model, federation.images, rows)
+    game = play(run)
     draw = (key or server(run.config.run.seed)).at("truth")
     targets = [
-        {"target": name, **_figures(found, masks, name, draw.at(name), repeats)}
-        for name in masks.names
+        {"target": name, **figures(*hits, draw.at(name), repeats)}
+        for name, hits in game.targets.items()
     ]
-    return {
-        "method": run.card["method"],
-        "source": run.config.data.source,
-        "images": images,
-        "correct": len(found),
-        "targets": targets,
-    }
+    return {**asdict(game), "targets": targets}
 
 
 def truth_table(found: dict[str, Any]) -> str:
@@ -93,7 +118,8 @@ def truth_table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _players(run: Run, federation: Federation) -> Iterator[tuple[Deployed, npt.NDArray[np.int64]]]:
+def players(run: Run, federation: Federation) -> Iterator[tuple[Deployed, npt.NDArray[np.int64]]]:
+    """The models of a run, each with the test images it is asked about."""
     for site, rows in federation.sites.items():
         if len(rows.test):
             yield run.model(site), rows.test
@@ -104,24 +130,29 @@ def _players(run: Run, federation: Federation) -> Iterator[tuple[Deployed, npt.N
             return
 
 
-@torch.no_grad()
 def pointed(model: Deployed, images: ImageSet, rows: npt.NDArray[np.int64]) -> list[Pointed]:
     """The top prototype's box for each correct prediction among some rows."""
+    return [Pointed(top.row, top.label, top.rival, top.box) for top in tops(model, images, rows)]
+
+
+@torch.no_grad()
+def tops(model: Deployed, images: ImageSet, rows: npt.NDArray[np.int64]) -> Iterator[Top]:
+    """The piece that speaks loudest for each correct prediction among some rows."""
     network, head = model.network, part_head(model.network)
-    found = []
     for start in range(0, len(rows), _CHUNK):
         part = rows[start : start + _CHUNK]
         x = torch.from_numpy(np.array(images.images[part])).permute(0, 3, 1, 2) / 255
-        z = network.features(network.prefix((x - model.shift) / model.scale))
+        x = (x - model.shift) / model.scale
+        z = network.features(network.prefix(x))
         logits = head(z)["logits"]
         ranked = logits.topk(min(2, logits.shape[1])).indices.tolist()
         for at, (row, order) in enumerate(zip(part.tolist(), ranked)):
             label, guess, rival = int(images.labels[row]), order[0], order[-1]
-            best = _best(head.pieces(z[at : at + 1], label)) if guess == label else None
-            if best is not None and best.map is not None:
-                side = (x.shape[2], x.shape[3])
-                found.append(Pointed(row, label, rival, box_of(best.map, side)))
-    return found
+            pieces = head.pieces(z[at : at + 1], label) if guess == label else []
+            best = _best(pieces)
+            box = None if best is None else place_of(best, pieces, (x.shape[2], x.shape[3]))
+            if best is not None and box is not None:
+                yield Top(row, label, rival, box, best, x[at])
 
 
 def _best(pieces: list[Piece]) -> Piece | None:
@@ -177,26 +208,33 @@ class _Truth:
         return torch.from_numpy(near)
 
 
-def _figures(
-    found: list[Pointed], masks: _Truth, name: str, key: Key, repeats: int
-) -> dict[str, float | None]:
-    """Hits against chance; images without any true pixel say nothing and are left out."""
-    hits, odds = [], []
+def _hits(
+    found: list[Pointed], masks: _Truth, name: str
+) -> tuple[list[int], list[float], list[float]]:
+    rows, hits, odds = [], [], []
     for one in found:
         mask = masks.mask(name, one)
         if bool(mask.any()):
+            rows.append(one.row)
             hits.append(float(pointing(one.box, mask)))
             odds.append(chance(one.box, mask))
+    return rows, hits, odds
+
+
+def figures(
+    rows: list[int], hits: list[float], odds: list[float], key: Key, repeats: int
+) -> dict[str, float | None]:
+    """Hits against chance; an image that several models saw is resampled as one."""
     hit, odd = np.array(hits), np.array(odds)
 
     def statistic(weights: Floats) -> Floats:
         return ratio(weights @ hit, weights @ odd)
 
-    interval = bootstrap(statistic, len(hit), key, repeats)
+    interval = bootstrap(statistic, rows, key, repeats)
     low, high = interval.low, interval.high
-    if len(hit) > 1 and len(set(hits)) == 1 and odd.mean() > 0:
+    if interval.groups > 1 and len(set(hits)) == 1 and odd.mean() > 0:
         # Resamples of equal hits are all equal: Clopper and Pearson's limits know better.
-        edge = _TAIL ** (1 / len(hit))
+        edge = _TAIL ** (1 / interval.groups)
         low, high = (edge, 1.0) if hits[0] else (0.0, 1 - edge)
         low, high = low / float(odd.mean()), high / float(odd.mean())
     return {
