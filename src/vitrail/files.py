@@ -94,6 +94,16 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         raise RunError(f"{path.name} cannot be read ({err})", where=str(path.parent)) from err
 
 
+def read_header(path: Path) -> dict[str, Any]:
+    """The JSON header alone of what `write_tensors` wrote."""
+    try:
+        with safe_open(path, "pt") as handle:
+            found: dict[str, Any] = json.loads((handle.metadata() or {}).get("vitrail", "{}"))
+            return found
+    except (SafetensorError, OSError, ValueError) as err:
+        raise RunError(f"{path.name} cannot be read ({err})", where=str(path.parent)) from err
+
+
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 

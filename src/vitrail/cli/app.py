@@ -17,6 +17,8 @@ MODULES = (  # in the order of `vitrail --help`
     "explain",
     "audit",
     "fidelity",
+    "attack",
+    "leakage",
     "report",
     "personalize",
     "flower",

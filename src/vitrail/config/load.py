@@ -62,6 +62,14 @@ def parse(
         raise explain(err, source) from None
 
 
+def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
+    """`section.key=value` texts alone, as the dictionary they describe."""
+    tree: dict[str, Any] = {}
+    for text in overrides:
+        _override(tree, text)
+    return tree
+
+
 def dump(config: Config) -> str:
     """The complete configuration as TOML; reading it back gives the same configuration."""
     return tomli_w.dumps(_without_none(config.model_dump(mode="json")))

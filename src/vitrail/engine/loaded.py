@@ -20,7 +20,7 @@ from vitrail.engine.round import Versions
 from vitrail.engine.shared import shared_by
 from vitrail.engine.sitefolder import Own, SiteFolder
 from vitrail.errors import RunError, nearest
-from vitrail.files import write_json
+from vitrail.files import read_tensors, write_json
 from vitrail.methods.server import Server
 from vitrail.models.network import Network
 
@@ -95,6 +95,13 @@ class Run:
     def round(self) -> int:
         """The last round on disk."""
         return Checkpoints(self.folder.server).newest() or 0
+
+    @property
+    def roster(self) -> dict[str, dict[str, float]]:
+        """What each site told when it enrolled, as the server keeps it."""
+        _, meta = read_tensors(Checkpoints(self.folder.server).path(self.round))
+        found: dict[str, dict[str, float]] = meta["roster"]
+        return found
 
     def rows(self) -> list[dict[str, Any]]:
         """The metrics, one row per round and site."""

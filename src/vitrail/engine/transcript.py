@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor
+
 from vitrail.engine.tasks import Down, Task
-from vitrail.files import folder_name, write_tensors
+from vitrail.errors import RunError, nearest
+from vitrail.files import folder_name, read_header, read_tensors, write_tensors
 from vitrail.release.update import Update
 
 
@@ -36,3 +40,69 @@ class Transcript:
         }
         name = f"{folder_name(task.site)}.safetensors"
         write_tensors(self._round(task.round) / "updates" / name, update.tensors, meta)
+
+
+@dataclass(frozen=True)
+class Received:
+    """One update as it came, what it weighed in the sum, and why it was refused if it was."""
+
+    update: Update
+    weight: float
+    refused: str | None
+
+
+class Recording:
+    """A transcript opened for reading: rounds, what was sent, and who answered what."""
+
+    def __init__(self, server: Path) -> None:
+        self.folder = server / "transcript"
+        if not self.rounds():
+            raise RunError(
+                "this run kept no updates",
+                where=str(server.parent),
+                hint="Run it again with `--set run.record_updates=true` ([run] record_updates).",
+            )
+
+    def rounds(self) -> list[int]:
+        """The rounds that were recorded, in order."""
+        found = self.folder.glob("round-*/sent.safetensors")
+        return sorted(int(path.parent.name.removeprefix("round-")) for path in found)
+
+    def _round(self, number: int) -> Path:
+        if number not in self.rounds():
+            known = self.rounds()
+            raise RunError(
+                f"round {number} was not recorded",
+                where=str(self.folder),
+                hint=f"Rounds {known[0]} to {known[-1]} were.",
+            )
+        return self.folder / f"round-{number:05d}"
+
+    def sites(self, number: int) -> tuple[str, ...]:
+        """Who answered in a round, by name."""
+        folder = self._round(number) / "updates"
+        return tuple(sorted(read_header(path)["site"] for path in folder.glob("*.safetensors")))
+
+    def sent(self, number: int) -> dict[str, Tensor]:
+        """The message of a round."""
+        return read_tensors(self._round(number) / "sent.safetensors")[0]
+
+    def received(self, number: int, site: str) -> Received:
+        """A site's answer in a round."""
+        path = self._round(number) / "updates" / f"{folder_name(site)}.safetensors"
+        if not path.is_file():
+            raise RunError(
+                f"site {site!r} sent nothing in round {number}",
+                where=str(self.folder),
+                hint=nearest(site, self.sites(number)),
+            )
+        tensors, meta = read_tensors(path)
+        update = Update(
+            site=meta["site"],
+            round=int(meta["round"]),
+            stage=meta["stage"],
+            tensors=tensors,
+            counts=meta["counts"],
+            metrics=meta["metrics"],
+        )
+        return Received(update, float(meta["weight"]), meta["refused"])

@@ -1,0 +1,116 @@
+"""All attacks on one run: scenes, references, scores and what else was found out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitrail.attack.attack import ATTACKS, Attack
+from vitrail.attack.budget import Budget, Tell, quiet
+from vitrail.attack.cases import Cases, Choice
+from vitrail.attack.labels import infer, recovered
+from vitrail.attack.trial import Case, Row, Trial
+from vitrail.engine.loaded import Run
+from vitrail.errors import ConfigError, nearest
+from vitrail.registry import load_plugins
+from vitrail.rng import server
+
+
+@dataclass(frozen=True)
+class Assault:
+    """What came of the attacks on one run: rows of figures, and the true images beside them."""
+
+    run: Path
+    rows: tuple[Row, ...]
+    truth: Tensor  # [N, C, H, W], the image that each score of a row was measured against
+    label_recovery: float | None
+    public: bool = False
+
+    def lines(self) -> list[str]:
+        """What a person should know besides the table."""
+        told = [f"{row.name}: {row.threat.sentence()}" for row in self.rows if row.threat]
+        if self.label_recovery is not None:
+            share = 100 * self.label_recovery
+            told.append(f"labels read off the update without any search: {share:.0f} % right")
+        return told
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures, without pixels."""
+        return {
+            "run": self.run.name,
+            "label_recovery": self.label_recovery,
+            "rows": [row.to_json() for row in self.rows],
+        }
+
+
+def chosen_attacks(
+    names: Sequence[str], options: Mapping[str, Any], public: Path | None = None
+) -> list[Attack]:
+    """The attacks by name with their options; `public` goes to those that use public images."""
+    unknown = next((name for name in options if name not in names), None)
+    if unknown is not None:
+        raise ConfigError(
+            f"{unknown!r} is not among the attacks",
+            where="--set",
+            hint=nearest(unknown, names),
+        )
+    found = []
+    for name in names:
+        own = dict(options.get(name, {}))
+        if public is not None and "public" in ATTACKS[name].Options.model_fields:
+            own.setdefault("public", str(public.resolve()))
+        found.append(ATTACKS[name](name, own, "--set"))
+    return found
+
+
+def assault(
+    run: Run,
+    names: Sequence[str],
+    choice: Choice | None = None,
+    budget: Budget | None = None,
+    options: Mapping[str, Any] | None = None,
+    labels: str = "both",
+    public: Path | None = None,
+    tell: Callable[[str], Tell] = lambda _: quiet,
+    state: Path | None = None,
+) -> Assault:
+    """Run the named attacks on a recorded run; their states are kept so that they can go on."""
+    load_plugins(run.config.run.plugins, run.loaded.base)
+    attacks = chosen_attacks(names, options or {}, public)
+    key = server(run.config.run.seed).at("attack")
+    cases = Cases(run, choice or Choice(), key)
+    trial = Trial(key, budget or Budget(), tell, state or run.path / "attacks")
+    plain = cases.build()
+    rows = trial.references(plain)
+    for attack in attacks:
+        own = cases.build(adaptive=True) if attack.adaptive else plain
+        rows += trial.rows(attack, own, labels)
+    return Assault(
+        run=run.path,
+        rows=tuple(rows),
+        truth=truth_beside(plain, rows[-1]),
+        label_recovery=_labels(plain),
+        public=bool(run.card.get("public")),
+    )
+
+
+def truth_beside(cases: Sequence[Case], row: Row) -> Tensor:
+    """The true images in the order of a row's scores."""
+    found, at = [], 0
+    for case in cases:
+        for truth in case.truths:
+            own = row.scores[at : at + case.scene.count]
+            found.append(truth.images[torch.tensor([s.truth for s in own])])
+            at += len(own)
+    return torch.cat(found)
+
+
+def _labels(cases: Sequence[Case]) -> float | None:
+    shares = [recovered(infer(case.scene), case.labels()) for case in cases]
+    told = [share for share in shares if share is not None]
+    return sum(told) / len(told) if told else None

@@ -1,0 +1,171 @@
+"""A small generator of images, trained on public ones: the prior of attacks with a generator.
+
+It is the decoder half of an autoencoder, a chain of stages from a latent vector to pixels, so
+that an attack can go in at any stage. Nothing adversarial is needed at this size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.optim.adam import adam
+
+from vitrail.data.store import cache_folder
+from vitrail.errors import ConfigError, DataError
+from vitrail.files import read_tensors, write_tensors
+from vitrail.rng import Key, scope, server
+
+LATENT = 128
+_WIDTH = 64
+_BATCH = 64
+
+
+class Generator(nn.Module):
+    """A latent [N, 128] through stages to pixels [N, C, S, S] from 0 to 1; S is 8 times a power."""
+
+    def __init__(self, channels: int, size: int, width: int = _WIDTH) -> None:
+        super().__init__()
+        side = _first_side(size)
+        self.channels, self.size = channels, size
+        stages: list[nn.Module] = [
+            nn.Sequential(
+                nn.Linear(LATENT, width * side * side), nn.Unflatten(1, (width, side, side))
+            )
+        ]
+        while side < size:
+            stages.append(_up(width, width))
+            side *= 2
+        stages.append(nn.Sequential(nn.LeakyReLU(0.2), nn.Conv2d(width, channels, 3, padding=1)))
+        self.stages = nn.ModuleList(stages)
+
+    def forward(self, z: Tensor, after: int = 0) -> Tensor:
+        """From the input of stage `after` to pixels."""
+        for stage in list(self.stages)[after:]:
+            z = stage(z)
+        return z.sigmoid()
+
+    def up_to(self, z: Tensor, stage: int) -> Tensor:
+        """The input of a stage, from a latent."""
+        for each in list(self.stages)[:stage]:
+            z = each(z)
+        return z
+
+
+def _first_side(size: int) -> int:
+    """The side of the first map: halved from the image's while that is whole and above 4."""
+    side = size
+    while side % 2 == 0 and side > 4:
+        side //= 2
+    if side > 16:
+        raise ConfigError(
+            f"the small generator makes no images of {size} pixels",
+            where="--public",
+            hint="Use an image_size that is a power of two times 4 to 16, or your own generator.",
+        )
+    return side
+
+
+def _up(before: int, after: int) -> nn.Module:
+    return nn.Sequential(
+        nn.LeakyReLU(0.2),
+        nn.Upsample(scale_factor=2, mode="bilinear"),
+        nn.Conv2d(before, after, 3, padding=1),
+        nn.GroupNorm(8, after),
+    )
+
+
+class _Encoder(nn.Sequential):
+    """Pixels to the latent; thrown away once the generator is trained."""
+
+    def __init__(self, channels: int, size: int) -> None:
+        side, before, layers = size, channels, []
+        while side > 4:
+            layers += [nn.Conv2d(before, _WIDTH, 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
+            side, before = side // 2, _WIDTH
+        super().__init__(*layers, nn.Flatten(), nn.Linear(before * side * side, LATENT))
+
+
+Tell = Callable[[int, int, str], None]
+
+
+def train_generator(
+    images: npt.NDArray[np.uint8], key: Key, steps: int = 2000, tell: Tell | None = None
+) -> Generator:
+    """An autoencoder on uint8 images [N, S, S, C]; its decoder. Latents are kept near N(0, 1)."""
+    if len(images) < 2:
+        raise DataError("a generator needs public images to learn from", where="--public")
+    size, channels = int(images.shape[1]), int(images.shape[3])
+    with scope(key.at("weights")):
+        generator, encoder = Generator(channels, size), _Encoder(channels, size)
+    leaves: list[Tensor] = [*generator.parameters(), *encoder.parameters()]
+    means, squares = ([torch.zeros_like(p) for p in leaves] for _ in range(2))
+    counts = [torch.zeros(()) for _ in leaves]
+    draw = key.at("batches").torch()
+    for step in range(steps):
+        at = torch.randint(len(images), (_BATCH,), generator=draw).numpy()
+        x = torch.from_numpy(images[at]).permute(0, 3, 1, 2).float() / 255
+        z = encoder(x)
+        noise = torch.randn(z.shape, generator=draw)
+        # A little noise and a pull to zero keep the latents where the attack draws its starts.
+        loss = (generator(z + 0.1 * noise) - x).square().mean() + 1e-4 * z.square().mean()
+        slopes = torch.autograd.grad(loss, leaves)
+        with torch.no_grad():
+            adam(
+                leaves, list(slopes), means, squares, [], counts, foreach=False, amsgrad=False,
+                beta1=0.9, beta2=0.999, lr=1e-3 if step < 0.7 * steps else 2e-4,
+                weight_decay=0.0, eps=1e-8, maximize=False,
+            )  # fmt: skip
+        if tell is not None:
+            tell(step + 1, steps, f"error {float(loss.detach()):.4f}")
+    return generator.eval().requires_grad_(False)
+
+
+def cached_generator(
+    images: npt.NDArray[np.uint8], steps: int, tell: Tell | None = None
+) -> Generator:
+    """The generator of these very images, trained once and kept in the cache."""
+    digest = hashlib.blake2b(np.ascontiguousarray(images).data, digest_size=12)
+    digest.update(f"{images.shape} {steps} {LATENT} {_WIDTH}".encode())
+    path = cache_folder() / "generators" / f"{digest.hexdigest()}.safetensors"
+    if not path.is_file():
+        made = train_generator(images, server(0).at("generator"), steps, tell)
+        save_generator(made, path)
+    return load_generator(path)
+
+
+def save_generator(generator: Generator, path: Path) -> None:
+    """Write a generator as tensors and its shape."""
+    meta = {"channels": generator.channels, "size": generator.size}
+    write_tensors(path, generator.state_dict(), meta)
+
+
+def load_generator(path: Path) -> Generator:
+    """Read a generator back."""
+    tensors, meta = read_tensors(path)
+    try:
+        made = Generator(int(meta["channels"]), int(meta["size"]))
+        made.load_state_dict(tensors)
+    except (KeyError, RuntimeError) as err:
+        raise DataError(
+            "this file holds no generator", where=str(path), hint="`vitrail generator` makes one."
+        ) from err
+    return made.eval().requires_grad_(False)
+
+
+def check_fits(generator: nn.Module, shape: tuple[int, int, int], where: str) -> None:
+    """Refuse a generator whose images are not of the run's size."""
+    with torch.no_grad():
+        made = tuple(generator(torch.zeros(1, LATENT)).shape[1:])
+    if made != shape:
+        wanted, got = (" x ".join(map(str, s)) for s in (shape, made))
+        raise ConfigError(
+            f"the generator makes images of {got}, and the run has {wanted}",
+            where=where,
+            hint="Train one on public images of that size: `--public PATH`.",
+        )

@@ -1,0 +1,173 @@
+"""GIFD with a small generator: search in the latent, then in the feature maps, stage by stage.
+
+Fang et al. 2023 (arXiv:2308.04699): the image is what a generator makes of a latent; once that
+is found, the input of each later stage is freed in turn, within an L1 ball around where it
+starts, and the image of the lowest matching loss is kept. The generator knows public images
+only. Here it is a small decoder, not the large GAN of the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.attack.adapt import channel_weights
+from vitrail.attack.attack import ATTACKS, Attack, Recovery
+from vitrail.attack.budget import Budget, Job
+from vitrail.attack.generator import LATENT, cached_generator, check_fits, load_generator
+from vitrail.attack.ig import known_labels
+from vitrail.attack.matching import Mismatch, total_variation
+from vitrail.attack.public import public_images
+from vitrail.attack.scene import Scene
+from vitrail.attack.search import best_of, search
+from vitrail.config.schema import Count, Natural, Positive, Table
+from vitrail.errors import ConfigError
+from vitrail.registry import Registry
+
+GeneratorBuilder = Callable[[tuple[int, int, int]], nn.Module]
+GENERATORS: Registry[GeneratorBuilder] = Registry("generator", "attack.gifd.generator")
+
+
+class GifdOptions(Table):
+    """`[attack.gifd]`."""
+
+    public: str | None = None
+    """Public images to train the small generator on: any data source."""
+    generator: str | None = None
+    """A generator's .safetensors file, or the name of one that a plugin registers."""
+    generator_steps: Count = 2000
+    """Training steps of the small generator; it is kept in the cache."""
+    iterations: Count = 1000
+    """Steps of all stages together; half of them in the latent."""
+    restarts: Count = 1
+    """Guesses an update, searched side by side; the best by loss counts."""
+    lr: Positive = 0.05
+    """The size of a step."""
+    tv: Natural = 1e-3
+    """Weight of the total variation."""
+    radius: Positive = 0.1
+    """The L1 ball of a stage, as a mean distance for each number of its map."""
+
+
+def onto_l1_ball(x: Tensor, center: Tensor, radius: float) -> Tensor:
+    """The nearest point with |x - center|_1 <= radius, row by row (Duchi et al. 2008)."""
+    gap = (x - center).flatten(1)
+    size = gap.abs()
+    ordered = size.sort(1, descending=True).values
+    sums = ordered.cumsum(1) - radius
+    count = torch.arange(1, size.shape[1] + 1)
+    keep = (ordered - sums / count > 0).sum(1, keepdim=True).clamp_min(1)
+    level = (sums.gather(1, keep - 1) / keep).clamp_min(0)
+    near = gap.sign() * (size - level).clamp_min(0)
+    inside = size.sum(1, keepdim=True) <= radius
+    return center + torch.where(inside, gap, near).view_as(x)
+
+
+@ATTACKS.register("gifd")
+class Gifd(Attack):
+    """Images that a generator of public images can make, matched like IG's."""
+
+    summary = "GIFD (small generator): latent, then feature maps within L1 balls; public images"
+    paper = "Fang et al. 2023, arXiv:2308.04699"
+    Options = GifdOptions
+
+    def recover(self, scene: Scene, job: Job) -> Recovery:
+        """Stage by stage, all sites and restarts in one batch."""
+        generator = self._generator(scene, job)
+        options, restarts = self.options, self.options.restarts
+        labels = known_labels(scene, self.name)
+        rows = [site for site in range(len(scene.sites)) for _ in range(restarts)]
+        weights = channel_weights(scene, job.key.at("clean")) if self.adaptive else None
+        mismatch, y = Mismatch(scene, rows, "cosine", weights), labels[rows]
+        stages = list(range(len(generator.stages)))  # type: ignore[arg-type]
+        shape = (len(rows), scene.count)
+        held = torch.randn((len(rows) * scene.count, LATENT), generator=job.key.at("z").torch())
+        best, lowest, done = torch.empty(0), torch.full((len(rows),), torch.inf), 0
+        for stage in stages:
+            with torch.no_grad():
+                held = held if stage == 0 else generator.stages[stage - 1](held)  # type: ignore[index,operator]
+            center = held.view(*shape, *held.shape[1:])
+
+            def made(z: Tensor, stage: int = stage) -> Tensor:
+                pixels: Tensor = generator(z.flatten(0, 1), stage)
+                return pixels.view(*shape, *scene.shape)
+
+            def objective(
+                z: Tensor, made: Callable[[Tensor], Tensor] = made
+            ) -> tuple[Tensor, Tensor]:
+                x = scene.seen(made(z))
+                match = mismatch(x, y)
+                return match + options.tv * total_variation(x), match
+
+            found = search(
+                center,
+                objective,
+                _ball(center, options.radius) if stage else lambda z: z.clamp(-4, 4),
+                self._part(job, stage, len(stages)),
+                options.iterations,
+                options.lr,
+                signed=False,
+            )
+            with torch.no_grad():
+                images = made(found.x)
+            better = found.loss < lowest
+            best = images if not best.numel() else torch.where(_rows(better, best), images, best)
+            lowest = torch.where(better, found.loss, lowest)
+            held, done = found.x.flatten(0, 1), done + found.iterations
+        chosen = best_of(lowest, restarts)
+        threat = replace(scene.threat, public_data=self._source())
+        return Recovery(best[chosen], labels, lowest[chosen], threat, done, job.seconds)
+
+    def _source(self) -> str:
+        return Path(self.options.public or self.options.generator or "").name
+
+    def _part(self, job: Job, stage: int, stages: int) -> Job:
+        """Half of the iterations for the latent, the rest shared by the stages after it."""
+        total = job.length(self.options.iterations)
+        own = total // 2 if stage == 0 else total // (2 * max(1, stages - 1))
+        part = job.part(f"stage{stage}")
+        part.budget = Budget(max(1, own), job.budget.seconds)
+        return part
+
+    def _generator(self, scene: Scene, job: Job) -> nn.Module:
+        options = self.options
+        where = f"attack.{self.name}.generator"
+        if options.generator is not None:
+            named = options.generator in GENERATORS
+            made: nn.Module = (
+                GENERATORS[options.generator](scene.shape)
+                if named or not options.generator.endswith(".safetensors")
+                else load_generator(Path(options.generator))
+            )
+        elif options.public is not None:
+            images = public_images(Path(options.public), scene.shape)
+            made = cached_generator(images, options.generator_steps, job.tell)
+        else:
+            raise ConfigError(
+                f"{self.name} needs public images or a generator",
+                where="--attacks",
+                hint="Add --public PATH, or --set gifd.generator=FILE.",
+            )
+        check_fits(made, scene.shape, where)
+        return made
+
+
+@ATTACKS.register("gifd-adaptive")
+class AdaptiveGifd(Gifd):
+    """The same without visibly noised channels, over all recorded rounds."""
+
+    summary = "gifd without visibly noised channels, over all recorded rounds"
+    adaptive = True
+
+
+def _ball(center: Tensor, radius: float) -> Callable[[Tensor], Tensor]:
+    size = radius * center[0].numel()
+    return lambda z: onto_l1_ball(z, center, size)
+
+
+def _rows(mask: Tensor, like: Tensor) -> Tensor:
+    return mask.view(-1, *(1,) * (like.dim() - 1))

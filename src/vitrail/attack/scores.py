@@ -1,0 +1,105 @@
+"""How good stolen images are: each is compared with the true image it is nearest to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from vitrail.errors import DataError
+
+_LEAST = 1e-10  # a mean squared error below is that of equal images: 100 dB
+_BLOCK = 64
+
+
+@dataclass(frozen=True)
+class Score:
+    """One recovered image: which true image it was taken for, and how near it is to it.
+
+    `identified` says whether, among the site's images and those of others, its own is nearest.
+    """
+
+    truth: int
+    mse: float
+    psnr: float
+    ssim: float
+    identified: bool
+
+    def to_json(self) -> dict[str, float | int | bool]:
+        """As JSON values."""
+        return dict(vars(self))
+
+
+def psnr(mse: Tensor) -> Tensor:
+    """Peak signal-to-noise ratio in dB for pixels from 0 to 1: 10 log10(MAX^2 / MSE), MAX = 1."""
+    return -10 * mse.clamp_min(_LEAST).log10()
+
+
+def distances(found: Tensor, truth: Tensor) -> Tensor:
+    """The mean squared error of every pair, [n, m]."""
+    a, b = found.flatten(1).double(), truth.flatten(1).double()
+    size = max(1, _BLOCK * 256 // len(b))
+    rows = [(a[at : at + size, None] - b).square().mean(2) for at in range(0, len(a), size)]
+    return torch.cat(rows)
+
+
+def ssim(found: Tensor, truth: Tensor) -> Tensor:
+    """Structural similarity (Wang et al. 2004) of pairs, the mean over channels."""
+    height, width = found.shape[-2:]
+    side = min(11, height if height % 2 else height - 1, width if width % 2 else width - 1)
+    values: Tensor = _torchmetrics()(
+        found.float(),
+        truth.float(),
+        data_range=1.0,
+        kernel_size=max(1, side),
+        reduction="none",
+    )
+    return values.view(-1)
+
+
+@cache
+def _torchmetrics() -> Any:
+    """Imported where it is used: it takes seconds, and most commands do without."""
+    from torchmetrics.functional.image import structural_similarity_index_measure
+
+    return structural_similarity_index_measure
+
+
+def score(found: Tensor, truth: Tensor, others: Tensor | None = None) -> list[Score]:
+    """Scores of recovered images [n, C, H, W] against a site's images [m, C, H, W].
+
+    Which is which is chosen so that the errors add up to the least: an attacker who knows
+    neither the order nor the number of images is given the benefit of the doubt.
+    """
+    if len(found) > len(truth):
+        raise DataError(f"{len(found)} images were recovered from a site that has {len(truth)}")
+    if found.shape[1:] != truth.shape[1:]:
+        raise DataError(
+            f"images {tuple(found.shape[1:])} are compared with {tuple(truth.shape[1:])}"
+        )
+    if not bool(torch.isfinite(found).all()):
+        raise DataError("a recovered image has pixels that are no numbers")
+    errors = distances(found, truth)
+    rows, columns = linear_sum_assignment(errors.numpy())
+    rest = distances(found, others) if others is not None and len(others) else None
+    likeness = ssim(found[rows], truth[columns])
+    made = []
+    for at, (row, column) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
+        own = errors[row, column]
+        nearest = bool(errors[row].argmin() == column)
+        if rest is not None:
+            nearest = nearest and bool(own < rest[row].min())
+        made.append(
+            Score(
+                truth=column,
+                mse=float(own),
+                psnr=float(psnr(own)),
+                ssim=float(likeness[at]),
+                identified=nearest,
+            )
+        )
+    return made

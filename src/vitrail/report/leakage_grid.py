@@ -1,0 +1,137 @@
+"""The table and the page of a leakage grid: what each defense costs, and what it holds back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from rich.table import Table
+
+from vitrail.attack.leakage import Leakage, Outcome
+from vitrail.attack.trial import Row
+from vitrail.report.evidence_html import page
+from vitrail.report.leakage_page import STYLE, pictures
+
+HEADINGS = (
+    "defense",
+    "noise / change",
+    "accuracy",
+    "fidelity",
+    "epsilon",
+    "attack",
+    "PSNR dB",
+    "SSIM",
+    "identified",
+    "labels",
+)
+
+
+def _lines(found: Leakage) -> list[tuple[str, ...]]:
+    """The table as text: the references, then each defense with each attack."""
+    lines = [("-", "-", "-", "-", "-", *_figures(row)) for row in found.references]
+    for outcome in found.outcomes:
+        lines += [(*_defense(outcome), *_figures(row)) for row in outcome.rows]
+    return lines
+
+
+def _defense(outcome: Outcome) -> tuple[str, ...]:
+    fidelity = outcome.figures.get("fidelity")
+    return (
+        outcome.name,
+        f"{outcome.energy:.2g}",
+        "-" if outcome.accuracy is None else f"{outcome.accuracy:.3f}",
+        "-" if fidelity is None else f"{fidelity:.2f}",
+        "-" if outcome.epsilon is None else f"{outcome.epsilon:.3g}",
+    )
+
+
+def _figures(row: Row) -> tuple[str, ...]:
+    share = row.label_recovery
+    return (
+        f"{row.name} ({row.note})" if row.note else row.name,
+        f"{row.mean('psnr'):.1f} ± {row.spread('psnr'):.1f}",
+        f"{row.mean('ssim'):.2f}",
+        f"{100 * row.mean('identified'):.0f} %",
+        "-" if share is None else f"{100 * share:.0f} %",
+    )
+
+
+def leakage_table(found: Leakage) -> Table:
+    """For a terminal."""
+    table = Table(box=None, pad_edge=False)
+    for number, heading in enumerate(HEADINGS):
+        table.add_column(heading, justify="left" if number in (0, 5) else "right")
+    for line in _lines(found):
+        table.add_row(*line)
+    return table
+
+
+def leakage_markdown(found: Leakage) -> str:
+    """For the docs."""
+    lines = [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(line)} |" for line in _lines(found))])
+
+
+def leakage_page(found: Leakage) -> str:
+    """One HTML document: the originals, what came through undefended and through each defense."""
+    sections = [_section(found, name) for name in _attacks(found)]
+    lead = (
+        f'<p class="soft">{len(found.outcomes)} defenses · {len(found.truth)} images · the model '
+        f"that was sent: {escape(found.options.model)}</p>"
+    )
+    body = [*sections, f"<section><h2>Figures</h2>{_table(found)}{_meaning()}</section>"]
+    body.append(f"<section><h2>What the attackers know</h2>{_threats(found)}</section>")
+    made = page("What leaks through each defense", lead, body)
+    return made.replace("</style>", f"{STYLE}</style>", 1)
+
+
+def _attacks(found: Leakage) -> list[str]:
+    return list(dict.fromkeys(row.name for o in found.outcomes for row in o.rows))
+
+
+def _section(found: Leakage, attack: str) -> str:
+    """Pictures of one attack: a row for each defense."""
+    rows: list[Row] = []
+    names: list[str] = []
+    for outcome in found.outcomes:
+        for row in outcome.rows:
+            if row.name == attack:
+                rows.append(row)
+                names.append(f"{outcome.name} {row.note}".strip())
+    return f"<section><h2>{escape(attack)}</h2>{pictures(found.truth, rows, names)}</section>"
+
+
+def _table(found: Leakage) -> str:
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in HEADINGS)
+    lines = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in _lines(found)
+    )
+    return (
+        '<div class="wide" tabindex="0" role="group" aria-label="Figures">'
+        f'<table class="figures"><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table>'
+        "</div>"
+    )
+
+
+def _meaning() -> str:
+    return (
+        "<p>Rows without a defense's name are no attacks: another image of the same data, and "
+        "the mean image. Compare each defense with <b>none</b>: where the attack fails there "
+        "too, the table says nothing about the defense. Noise / change is the length of what "
+        "the defense added over the length of the update. An epsilon is printed only where an "
+        "accountant gave one; every other defense is empirical, with no formal guarantee.</p>"
+    )
+
+
+def _threats(found: Leakage) -> str:
+    told: dict[str, str] = {}
+    for outcome in found.outcomes:
+        for row in outcome.rows:
+            if row.threat is not None:
+                told[f"{outcome.name}, {row.name} {row.note}".strip()] = row.threat.sentence()
+    return _definitions(list(told.items()))
+
+
+def _definitions(pairs: Sequence[tuple[str, str]]) -> str:
+    items = "".join(f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for a, b in pairs)
+    return f"<dl>{items}</dl>"

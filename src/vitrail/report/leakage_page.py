@@ -1,0 +1,98 @@
+"""Pages of stolen images: the original, then what each attack made of it, with its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from vitrail.attack.assault import Assault
+from vitrail.attack.trial import Row
+from vitrail.report.evidence_html import data_uri, page
+from vitrail.report.leakage_table import HEADINGS, cells
+
+STYLE = """
+table.loot{width:auto}
+table.loot td{padding:6px;text-align:center;font-size:13px;font-variant-numeric:tabular-nums;
+border-bottom:0;vertical-align:top}
+table.loot th[scope=row]{text-align:left;vertical-align:middle;min-width:120px;
+overflow-wrap:anywhere}
+table.loot img{width:88px;height:88px;display:block;border-radius:4px;image-rendering:pixelated;
+background:var(--quiet)}
+table.figures td{font-variant-numeric:tabular-nums;font-size:15px;padding:7px 8px}
+table.figures tr.reference td{color:var(--soft)}
+"""
+_MOST = 16  # images a page shows side by side
+
+
+def attack_page(found: Assault) -> str:
+    """One HTML document for one run."""
+    lead = (
+        f'<p class="soft">{escape(found.run.name)} · {len(found.truth)} images · what a curious '
+        "server gets out of exactly what was released</p>"
+    )
+    body = [
+        f"<section><h2>Pictures</h2>{pictures(found.truth, found.rows)}</section>",
+        f"<section><h2>Figures</h2>{figures(found.rows)}"
+        "<p>The first two rows are no attacks: another image of the same data, and the mean "
+        "image. An attack that does not beat them found nothing.</p></section>",
+        f"<section><h2>What the attacker knows</h2>{_threats(found.rows)}</section>",
+    ]
+    made = page(f"Attacks on {found.run.name}", lead, body)
+    return made.replace("</style>", f"{STYLE}</style>", 1)
+
+
+def pictures(truth: Tensor, rows: Sequence[Row], names: Sequence[str] | None = None) -> str:
+    """A row of originals, then one row of pictures for each row of figures."""
+    shown = min(_MOST, len(truth))
+    lines = [_line("original", truth[:shown], ["" for _ in range(shown)])]
+    for number, row in enumerate(rows):
+        if row.images is None or len(row.images) < shown:
+            continue
+        name = names[number] if names else (f"{row.name} {row.note}" if row.note else row.name)
+        told = [f"{s.psnr:.1f} dB" for s in row.scores[:shown]]
+        lines.append(_line(name, row.images[:shown], told))
+    more = "" if shown == len(truth) else f'<p class="soft">{len(truth) - shown} more not shown</p>'
+    table = f'<table class="loot"><tbody>{"".join(lines)}</tbody></table>'
+    return f'<div class="wide" tabindex="0" role="group" aria-label="Pictures">{table}</div>{more}'
+
+
+def _line(name: str, images: Tensor, told: Sequence[str]) -> str:
+    drawn = "".join(
+        f'<td><img src="{data_uri(picture(image))}" alt="{escape(name)}, image {at + 1}'
+        f'{f", {text}" if text else ""}">{text}</td>'
+        for at, (image, text) in enumerate(zip(images, told, strict=True))
+    )
+    return f'<tr><th scope="row">{escape(name)}</th>{drawn}</tr>'
+
+
+def picture(image: Tensor) -> Image.Image:
+    """Pixels [C, H, W] from 0 to 1 as a picture."""
+    values = (image.clamp(0, 1) * 255).round().permute(1, 2, 0).numpy().astype(np.uint8)
+    return Image.fromarray(values[..., 0] if values.shape[2] == 1 else values)
+
+
+def figures(rows: Sequence[Row]) -> str:
+    """The table of figures as markup."""
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in HEADINGS)
+    lines = []
+    for row in rows:
+        kind = ' class="reference"' if row.threat is None else ""
+        lines.append(f"<tr{kind}>{''.join(f'<td>{escape(c)}</td>' for c in cells(row))}</tr>")
+    return (
+        f'<div class="wide" tabindex="0" role="group" aria-label="Figures">'
+        f'<table class="figures"><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def _threats(rows: Sequence[Row]) -> str:
+    told = {f"{row.name} {row.note}".strip(): row.threat for row in rows if row.threat}
+    items = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(threat.sentence())}</dd>"
+        for name, threat in told.items()
+    )
+    return f"<dl>{items}</dl>"
