@@ -4,7 +4,7 @@ PYTHON := $(shell command -v $(PYTHON) 2>/dev/null || command -v python3)
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check bench-engine bench-push clean setup
+.PHONY: demo test check bench-engine bench-push bench-tip clean setup
 
 setup: .venv/ready
 
@@ -34,6 +34,9 @@ bench-engine: .venv/ready benchmarks/.peers
 
 bench-push: .venv/ready
 	$(BIN)/python benchmarks/push.py
+
+bench-tip: .venv/ready
+	$(BIN)/python benchmarks/tip.py
 
 benchmarks/.peers:
 	PYTHON=$(PYTHON) sh benchmarks/peers/setup.sh

@@ -1,16 +1,16 @@
 """`vitrail fidelity`: runs beside a baseline, in figures, JSON and a page with pictures."""
 
 import json
+import shutil
 
 import pytest
 import torch
+from PIL import Image
 
 import vitrail
 from vitrail.audit.fidelity import fidelity, prototype_drift, subspace_angle
 from vitrail.engine.loaded import Run
 from vitrail.geometry.angles import principal_angles
-
-BIRDS = {"images": 64, "classes": 3}
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,20 @@ def test_the_command_prints_writes_json_and_a_page(runs, command, read_page, tmp
     assert "tip, energy 2" in page.text
     code, _, err = command("fidelity", str(runs / "none"), str(runs / "tip"), "--json", "f.json")
     assert code == 2 and "exists" in err
+
+
+def test_a_picture_of_private_images_is_asked_for_twice(runs, command, tmp_path):
+    call = ("fidelity", runs / "none", runs / "tip", "--images", "4", "--out", "f.png")
+    assert command(*call)[0] == 0
+    with Image.open(tmp_path / "f.png") as picture:
+        assert picture.width > 300 and picture.height > 300
+    shutil.copytree(runs / "none", tmp_path / "secret")
+    card = tmp_path / "secret" / "server" / "card.json"
+    card.write_text(json.dumps({**json.loads(card.read_text()), "public": False}))
+    call = ("fidelity", tmp_path / "secret", runs / "tip", "--images", "4", "--out", "g.png")
+    code, _, err = command(*call)
+    assert code == 2 and "--with-images" in err and not (tmp_path / "g.png").exists()
+    assert command(*call, "--with-images")[0] == 0 and (tmp_path / "g.png").exists()
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,23 @@ def test_the_setting_tells_stages_convolutions_norms_and_sites(plan):
     assert not any(n.batch for n in frozen.norms) and sum(n.frozen for n in frozen.norms) == 3
 
 
+@pytest.mark.parametrize(
+    ("backbone", "count", "some"),
+    [
+        ("small-cnn", 3, "stage2.conv"),
+        ("resnet50", 17, "layer4.2.conv3"),
+        ("densenet121", 1 + 58 + 3, "features.denseblock3.denselayer24.conv2"),
+        ("vgg19", 5, "features.16"),
+        ("efficientnet-lite0", 18, "_blocks.3._project_conv"),
+    ],
+)
+def test_where_the_blocks_of_a_backbone_end(plan, backbone, count, some):
+    convs = plan(model={"backbone": backbone, "width": None}).setting.convs
+    last = [conv.name for conv in convs if conv.last]
+    assert len(last) == count and f"backbone.{some}.weight" in last
+    assert not any("downsample" in name for name in last)
+
+
 def test_the_setting_names_what_leaves_beside_the_model_and_the_phases(plan):
     assert plan(method={"name": "scaffold"}).setting.beside == ("control/change",)
     stages = plan(method={"name": "myth-pm"}).setting.stages

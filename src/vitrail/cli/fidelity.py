@@ -15,6 +15,7 @@ from vitrail.cli.using import Force, Site, free_file, open_run, say
 from vitrail.errors import ConfigError
 from vitrail.files import write_json, write_text
 from vitrail.report.fidelity_page import COLUMNS, fidelity_page, title_of
+from vitrail.report.fidelity_picture import fidelity_picture
 
 
 def register(app: typer.Typer) -> None:
@@ -31,23 +32,15 @@ def command(
     site: Site = None,
     json: Annotated[Path | None, typer.Option("--json", help="A JSON file to write.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A page to write, in .html.")
+        Path | None, typer.Option("--out", "-o", help="A page or picture to write: .html, .png.")
     ] = None,
     with_images: Annotated[
-        bool, typer.Option("--with-images", help="Show the sites' images in the page.")
+        bool, typer.Option("--with-images", help="Show the sites' images in it.")
     ] = False,
     force: Force = False,
 ) -> None:
     """Compare the explanations of runs with those of a run without a defense, image by image."""
-    if out is not None and out.suffix.casefold() not in (".html", ".htm"):
-        raise ConfigError(
-            f"a page cannot be written as {out.name!r}",
-            where="--out",
-            hint="Use a name in .html; --json FILE writes the numbers.",
-        )
-    for path in (json, out):
-        if path is not None:
-            free_file(path, force)
+    _check(json, out, force)
     first = open_run(baseline)
     found = fidelity(first, [open_run(path) for path in others], images, site)
     _print(found)
@@ -55,9 +48,34 @@ def command(
         write_json(json, found.plain())
         say(f"written: {json}")
     if out is not None:
-        shown = with_images or bool(first.card.get("public"))
-        write_text(out, fidelity_page(found, shown))
+        _draw(found, out, with_images or bool(first.card.get("public")))
         say(f"written: {out}")
+
+
+def _check(json: Path | None, out: Path | None, force: bool) -> None:
+    """Whether the files may be written, before minutes of work."""
+    if out is not None and out.suffix.casefold() not in (".html", ".htm", ".png"):
+        raise ConfigError(
+            f"a page cannot be written as {out.name!r}",
+            where="--out",
+            hint="Use a name in .html or .png; --json FILE writes the numbers.",
+        )
+    for path in (json, out):
+        if path is not None:
+            free_file(path, force)
+
+
+def _draw(found: FidelityReport, out: Path, shown: bool) -> None:
+    if out.suffix.casefold() != ".png":
+        write_text(out, fidelity_page(found, shown))
+        return
+    if not shown:
+        raise ConfigError(
+            "a picture would show images of the sites",
+            where="--out",
+            hint="Add --with-images for somebody who may see them, or write an .html page.",
+        )
+    fidelity_picture(found, out)
 
 
 def _print(found: FidelityReport) -> None:

@@ -114,31 +114,41 @@ class Setting:
 
 def convs_of(network: Network) -> tuple[Conv, ...]:
     """The 2-D convolutions of a network, in the order of its modules."""
-    found = [(n, m) for n, m in network.named_modules() if isinstance(m, nn.Conv2d)]
-    holders = {n.rpartition(".")[0] for n, _ in found}
-    blocks = [_block(name.rpartition(".")[0], holders) for name, _ in found]
-    ends = {}  # the last convolution that a block holds itself
-    for (name, _), block in zip(found, blocks, strict=True):
+    found = {n: m for n, m in network.named_modules() if isinstance(m, nn.Conv2d)}
+    stages = {name: _stage(name, network) for name in found}
+    blocks = {name: _block(name, stages) for name in found}
+    ends = {}  # the last convolution that a block holds itself, stage by stage
+    for name, block in blocks.items():
         if name.rpartition(".")[0] == block:
-            ends[block] = name
+            ends[block, stages[name]] = name
     return tuple(
         Conv(
             f"{name}.weight",
             (conv.out_channels, conv.in_channels // conv.groups, *conv.kernel_size),  # type: ignore[arg-type]
             conv.groups,
-            block,
-            ends[block] == name,
+            blocks[name],
+            ends[blocks[name], stages[name]] == name,
             network.is_frozen(f"{name}.weight"),
         )
-        for (name, conv), block in zip(found, blocks, strict=True)
+        for name, conv in found.items()
     )
 
 
-def _block(holder: str, holders: set[str]) -> str:
-    """The outermost module around a holder that holds convolutions itself, below the backbone."""
-    steps = holder.split(".")
-    around = (".".join(steps[:at]) for at in range(2, len(steps)))
-    return next((name for name in around if name in holders), holder)
+def _stage(name: str, network: Network) -> str:
+    inside = name.removeprefix("backbone.")
+    return network.backbone.stage_of(inside) if inside != name else ""
+
+
+def _block(name: str, stages: Mapping[str, str]) -> str:
+    """The outermost module around a convolution that holds one itself and lies in one stage."""
+    steps = name.split(".")[:-1]
+    for depth in range(1, len(steps)):
+        around = ".".join(steps[:depth])
+        inside = [other for other in stages if other.startswith(f"{around}.")]
+        holds = any(other.rpartition(".")[0] == around for other in inside)
+        if holds and len({stages[other] for other in inside}) == 1:
+            return around
+    return ".".join(steps)
 
 
 def norms_of(network: Network) -> tuple[NormLayer, ...]:

@@ -82,9 +82,12 @@ def _told(value: float | None, places: int) -> str:
     return "undefined" if value is None else number(value, places)
 
 
+def chosen_rows(count: int, pictures: int) -> list[int]:
+    """Some of `count` images, spread evenly over them and so over their classes."""
+    return sorted({round(i * (count - 1) / max(1, pictures - 1)) for i in range(pictures)})
+
+
 def _pictures(report: FidelityReport, shown: bool, pictures: int) -> str:
-    count = len(report.labels)
-    chosen = sorted({round(i * (count - 1) / max(1, pictures - 1)) for i in range(pictures)})
     titles = ["no defense", *(title_of(run) for run in report.runs)]
     if not shown:
         return (
@@ -92,7 +95,7 @@ def _pictures(report: FidelityReport, shown: bool, pictures: int) -> str:
             "--with-images to show them to somebody who may see them.</p></section>"
         )
     rows, stored = [], []
-    for at in chosen:
+    for at in chosen_rows(len(report.labels), pictures):
         pixels = report.pixels[at]
         size = (pixels.shape[0], pixels.shape[1])
         picture = Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0])
