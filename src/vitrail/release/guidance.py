@@ -43,7 +43,7 @@ def importance(
         name: torch.zeros(site.model.named[name].shape[0], dtype=torch.float64) for name in convs
     }
     network.eval()
-    for at in range(0, len(rows), batch):
+    for at in range(0, len(rows) if convs else 0, batch):
         some = rows[at : at + batch]
         x, labels = site.inputs.plain(some), site.inputs.targets(some)
         z = x if site.inputs.features is not None else network.prefix(x)
@@ -60,8 +60,8 @@ def importance(
                 torch.autograd.grad(score, places, allow_unused=True, materialize_grads=True)
             )
         for name, maps in used.items():
-            alpha = torch.stack([next(slopes).double().mean((2, 3)) for _ in maps]).sum(0)
-            totals[name] += alpha.abs().sum(0).cpu() / len(rows)
+            alpha = torch.stack([next(slopes).mean((2, 3)).cpu() for _ in maps]).double().sum(0)
+            totals[name] += alpha.abs().sum(0) / len(rows)
     return totals
 
 
