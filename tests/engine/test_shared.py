@@ -47,6 +47,17 @@ def test_parts_and_bytes_of_every_stage(shared):
     assert found.text() == f"72 of {found.of:,} numbers (1.8 %) a round, 864 B a site in all"
 
 
+def test_each_defense_says_how_much_it_may_change(shared):
+    model = {"backbone": "small-cnn", "width": 8}
+    found = shared("fedavg", model=model, release={"defenses": ["tip", "prune"]})
+    kernels = 3 * 9 * 8 + 8 * 9 * 16 + 16 * 9 * 16
+    assert found.touched["tip"] == {"backbone": kernels}
+    assert sum(found.touched["prune"].values()) == found.of
+    assert f"defense tip may change {kernels:,} numbers (backbone {kernels:,})" in found.lines()
+    assert found.card()["touched"]["tip"] == {"backbone": kernels}
+    assert shared("fedavg", model=model).touched == {}
+
+
 def test_a_first_round_that_shares_less_is_not_hidden(shared):
     found = shared("myth-gm", **PROTOTYPES)
     assert found.text().startswith(f"{found.of:,} of {found.of:,} numbers (100 %) a round")

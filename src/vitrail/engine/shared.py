@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from vitrail.engine.plan import Plan, StagePlan
 from vitrail.models.flat import Layout
+from vitrail.release.message import Field
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Shared:
     closing_bytes: int  # of the last model, which every site receives
     pooled: bool  # all images are in one place
     always: bool  # every site takes part in every round
+    touched: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By defense: how many numbers it may change, by part."""
 
     @property
     def bytes_up(self) -> int:
@@ -67,8 +70,12 @@ class Shared:
         )
 
     def lines(self) -> list[str]:
-        """A line a stage, for the log."""
-        return [self._line(stage) for stage in self.stages]
+        """A line a stage and a line a defense, for the log."""
+        return [self._line(stage) for stage in self.stages] + [
+            f"defense {name} may change {sum(parts.values()):,} numbers "
+            f"({', '.join(f'{part} {count:,}' for part, count in parts.items()) or 'none'})"
+            for name, parts in self.touched.items()
+        ]
 
     def _line(self, stage: StageShare) -> str:
         last = stage.first + stage.rounds - 1
@@ -87,6 +94,7 @@ class Shared:
             "numbers": self.of,
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
+            "touched": {name: dict(parts) for name, parts in self.touched.items()},
             "stages": [
                 {
                     "stage": stage.stage,
@@ -113,20 +121,34 @@ def shared_by(plan: Plan) -> Shared:
         ),
         pooled=plan.method.pooled,
         always=run.participation == 1 and not run.dropout and run.deadline is None,
+        touched={
+            defense.name: _numbers(set(defense.touches(plan.setting)), plan)
+            for defense in plan.defenses()
+        },
     )
 
 
-def _stage(stage: StagePlan, layout: Layout) -> StageShare:
+def _numbers(names: set[str], plan: Plan) -> dict[str, int]:
+    """How many numbers some tensors of the messages have, by part."""
+    fields = {f.name: f for stage in plan.stages for f in stage.schema.up if f.name in names}
+    return _by_part(fields.values(), plan.layout)
+
+
+def _by_part(fields: Iterable[Field], layout: Layout) -> dict[str, int]:
     part = {f"model/{spec.name}": str(spec.part) for spec in layout.specs}
     counts: Counter[str] = Counter()
-    for field in stage.schema.up:
-        name = part.get(field.name, field.name.partition("/")[0])
-        counts[name] += field.bytes // field.dtype.itemsize
+    for each in fields:
+        name = part.get(each.name, each.name.partition("/")[0])
+        counts[name] += each.bytes // each.dtype.itemsize
+    return dict(counts)
+
+
+def _stage(stage: StagePlan, layout: Layout) -> StageShare:
     return StageShare(
         stage.stage.name,
         stage.first,
         stage.last - stage.first + 1,
-        dict(counts),
+        _by_part(stage.schema.up, layout),
         stage.schema.bytes_up,
         stage.schema.bytes_down,
     )
