@@ -4,7 +4,7 @@ PYTHON := $(shell command -v $(PYTHON) 2>/dev/null || command -v python3)
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check bench-engine bench-push bench-tip clean setup
+.PHONY: demo demo-flower test check bench-engine bench-push bench-tip clean setup
 
 setup: .venv/ready
 
@@ -17,6 +17,9 @@ setup: .venv/ready
 
 demo: .venv/ready
 	@$(BIN)/python examples/demo.py
+
+demo-flower: .venv/ready
+	@$(BIN)/python examples/flower_demo.py
 
 test: .venv/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -83,7 +83,7 @@ def make_keys(
     root, certificate = _authority(days)
     _write(keys.authority, certificate.public_bytes(_PEM), 0o644)
     _write(keys.folder / "authority" / "ca.key", _private(root), 0o600)
-    key, signed = _server(root, certificate, hosts, days)
+    key, signed = _server(root, hosts, days)
     _write(keys.certificate, signed.public_bytes(_PEM), 0o644)
     _write(keys.private, _private(key), 0o600)
     for site in sites:
@@ -113,7 +113,7 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
 def _builder(
     subject: str, issuer: str, key: ec.EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+    now = _now()
     hour = datetime.timedelta(hours=1)  # clocks differ
     return (
         x509.CertificateBuilder()
@@ -124,6 +124,10 @@ def _builder(
         .not_valid_before(now - hour)
         .not_valid_after(now + datetime.timedelta(days=days))
     )
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
 
 
 _AUTHORITY = "Vitrail federation authority"
@@ -138,7 +142,7 @@ def _authority(days: int) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]
 
 
 def _server(
-    root: ec.EllipticCurvePrivateKey, issuer: x509.Certificate, hosts: Sequence[str], days: int
+    root: ec.EllipticCurvePrivateKey, hosts: Sequence[str], days: int
 ) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     key = ec.generate_private_key(ec.SECP384R1())
     names = x509.SubjectAlternativeName([_name(host) for host in hosts])
@@ -148,7 +152,6 @@ def _server(
     builder = builder.add_extension(
         x509.AuthorityKeyIdentifier.from_issuer_public_key(root.public_key()), critical=False
     )
-    del issuer
     return key, builder.sign(root, hashes.SHA384())
 
 
@@ -167,7 +170,7 @@ def problems_of(certificate: Path, authority: Path, private: Path | None = None)
     except (OSError, ValueError) as err:
         return [f"it cannot be read ({err})"]
     wrong = []
-    now = datetime.datetime.now(datetime.UTC)
+    now = _now()
     if now > found.not_valid_after_utc:
         wrong.append(f"it expired on {found.not_valid_after_utc:%Y-%m-%d}")
     if now < found.not_valid_before_utc:
