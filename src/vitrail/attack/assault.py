@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,11 @@ from torch import Tensor
 
 from vitrail.attack.attack import ATTACKS, Attack
 from vitrail.attack.budget import Budget, Tell, quiet
+from vitrail.attack.candidates import MembershipInference
 from vitrail.attack.cases import Cases, Choice
 from vitrail.attack.labels import infer, recovered
+from vitrail.attack.membership import Membership
+from vitrail.attack.prototypes import PatchRow, PatchSearch
 from vitrail.attack.trial import Case, Row, Trial
 from vitrail.engine.loaded import Run
 from vitrail.errors import ConfigError, nearest
@@ -29,6 +32,8 @@ class Assault:
     rows: tuple[Row, ...]
     truth: Tensor  # [N, C, H, W], the image that each score of a row was measured against
     label_recovery: float | None
+    patches: Mapping[str, Sequence[PatchRow]] = field(default_factory=dict)  # by site
+    members: tuple[Membership, ...] = ()
     public: bool = False
 
     def lines(self) -> list[str]:
@@ -37,6 +42,18 @@ class Assault:
         if self.label_recovery is not None:
             share = 100 * self.label_recovery
             told.append(f"labels read off the update without any search: {share:.0f} % right")
+        for site, rows in self.patches.items():
+            told += [
+                f"{site}, {row.name}: PSNR {row.psnr:.1f} dB, SSIM {row.ssim:.2f} over "
+                f"{row.units} units"
+                + (f", {row.reached:.2f} of the true patch's activation" if row.iterations else "")
+                for row in rows
+            ]
+        told += [
+            f"{one.target}, {one.name}: AUC {one.auc:.3f}, {100 * one.tpr:.1f} % of members found "
+            f"at {100 * one.fpr:.0f} % false alarms ({one.members} members, {one.others} others)"
+            for one in self.members
+        ]
         return told
 
     def to_json(self) -> dict[str, Any]:
@@ -45,6 +62,10 @@ class Assault:
             "run": self.run.name,
             "label_recovery": self.label_recovery,
             "rows": [row.to_json() for row in self.rows],
+            "patches": {
+                site: [row.to_json() for row in rows] for site, rows in self.patches.items()
+            },
+            "members": [one.to_json() for one in self.members],
         }
 
 
@@ -82,21 +103,38 @@ def assault(
     """Run the named attacks on a recorded run; their states are kept so that they can go on."""
     load_plugins(run.config.run.plugins, run.loaded.base)
     attacks = chosen_attacks(names, options or {}, public)
+    chosen = choice or Choice()
     key = server(run.config.run.seed).at("attack")
-    cases = Cases(run, choice or Choice(), key)
+    found = Assault(run.path, (), torch.empty(0), None, public=bool(run.card.get("public")))
+    members = [a for a in attacks if isinstance(a, MembershipInference)]
+    for asking in members:
+        made = asking.find(run, chosen.sites, chosen.round, tell(asking.name))
+        found = replace(found, members=(*found.members, *made))
+    if len(members) == len(attacks):
+        return found
+    cases = Cases(run, chosen, key)
     trial = Trial(key, budget or Budget(), tell, state or run.path / "attacks")
     plain = cases.build()
+    for looking in attacks:
+        if isinstance(looking, PatchSearch):
+            found = replace(found, patches={**found.patches, **_patches(looking, plain, trial)})
+    searches = [a for a in attacks if a.kind == "images"]
+    if not searches:
+        return found
     rows = trial.references(plain)
-    for attack in attacks:
+    for attack in searches:
         own = cases.build(adaptive=True) if attack.adaptive else plain
         rows += trial.rows(attack, own, labels)
-    return Assault(
-        run=run.path,
-        rows=tuple(rows),
-        truth=truth_beside(plain, rows[-1]),
-        label_recovery=_labels(plain),
-        public=bool(run.card.get("public")),
-    )
+    truth = truth_beside(plain, rows[-1])
+    return replace(found, rows=tuple(rows), truth=truth, label_recovery=_labels(plain))
+
+
+def _patches(attack: PatchSearch, cases: Sequence[Case], trial: Trial) -> dict[str, list[PatchRow]]:
+    return {
+        site: attack.rows(case.scene, at, case.truths[at], trial.job(attack, case.scene.take([at])))
+        for case in cases
+        for at, site in enumerate(case.scene.sites)
+    }
 
 
 def truth_beside(cases: Sequence[Case], row: Row) -> Tensor:

@@ -17,7 +17,8 @@ from vitrail.config.load import explain
 from vitrail.config.schema import Table
 from vitrail.registry import Registry
 
-Needs = Literal["update", "gradient", "prototypes"]
+Needs = Literal["update", "gradient"]
+Kind = Literal["images", "patches", "members"]
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,15 @@ class Recovery:
 
 
 class Attack:
-    """One way to get images back. `needs` says what it works on; `Options` are its keys."""
+    """One way to find something out. `needs` says what it works on; `Options` are its keys.
+
+    `kind` says what comes out: images, patches that explain prototypes, or who was a member.
+    """
 
     summary: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     needs: ClassVar[Needs] = "update"
+    kind: ClassVar[Kind] = "images"
     adaptive: ClassVar[bool] = False
     Options: ClassVar[type[Table]] = Table
 

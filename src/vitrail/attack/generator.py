@@ -95,7 +95,11 @@ Tell = Callable[[int, int, str], None]
 
 
 def train_generator(
-    images: npt.NDArray[np.uint8], key: Key, steps: int = 2000, tell: Tell | None = None
+    images: npt.NDArray[np.uint8],
+    key: Key,
+    steps: int = 2000,
+    tell: Tell | None = None,
+    batch: int = _BATCH,
 ) -> Generator:
     """An autoencoder on uint8 images [N, S, S, C]; its decoder. Latents are kept near N(0, 1)."""
     if len(images) < 2:
@@ -108,7 +112,7 @@ def train_generator(
     counts = [torch.zeros(()) for _ in leaves]
     draw = key.at("batches").torch()
     for step in range(steps):
-        at = torch.randint(len(images), (_BATCH,), generator=draw).numpy()
+        at = torch.randint(len(images), (batch,), generator=draw).numpy()
         x = torch.from_numpy(images[at]).permute(0, 3, 1, 2).float() / 255
         z = encoder(x)
         noise = torch.randn(z.shape, generator=draw)

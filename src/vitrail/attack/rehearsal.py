@@ -98,6 +98,7 @@ def rehearse(
     with tempfile.TemporaryDirectory(prefix="vitrail-") as folder:
         host = host_of(desk.plan, desk.network, imagined, Path(folder) / "defended")
         views, first = _rounds(desk, host, sites, stage.rounds)
+        desk.network.load_state_dict(desk.start)  # the first host left its own values in it
         bare = host_of(desk.plan, desk.network, imagined, Path(folder) / "bare")
         bare.defenses = ()
         _, plain = _rounds(desk, bare, sites, 1)

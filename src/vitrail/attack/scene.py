@@ -106,20 +106,32 @@ def one_step(
     normalize: Normalize,
     classes: int,
     statistics: Statistics | None = None,
+    steps: int = 1,
+    lr: float = 0.1,
 ) -> Scene:
-    """A scene made at hand: rows of images [k, n, C, H, W] and the gradient each row leads to.
+    """A scene made at hand: rows of images [k, n, C, H, W] and the update each row leads to.
 
-    For trials of an attack on any module that gives logits; `statistics` defaults to those the
-    module received, where it has any.
+    For trials of an attack on any module that gives logits. One step takes all n images of a
+    row; several share them out in order. `statistics` defaults to those the module received,
+    where it has any.
     """
     if statistics is None:
         statistics = "running" if uses_batch_statistics(network) else "none"
     names = [n for n, p in network.named_parameters() if p.requires_grad]
-    recipe = Recipe.plain(names, 1.0, x.shape[1], statistics)
+    images = int(x.shape[1])
+    recipe = replace(
+        Recipe.plain(names, lr, images, statistics),
+        steps=steps,
+        batch_size=max(1, -(-images // steps)),
+    )
     sent = {n: t.detach().clone() for n, t in network.state_dict().items()}
     found = Victim(network).changes(sent, recipe, x, y)
     threat = ThreatModel(
-        learning_rate=1.0, batch_size=x.shape[1], images=x.shape[1], statistics=statistics
+        learning_rate=lr,
+        local_steps=steps,
+        batch_size=recipe.batch_size,
+        images=images,
+        statistics=statistics,
     )
     return Scene(
         network=network,
@@ -128,7 +140,7 @@ def one_step(
         classes=classes,
         sites=tuple(f"image {i}" for i in range(len(x))),
         turns=(Turn(1, sent, {n: t.detach() for n, t in found.items()}, recipe),),
-        count=int(x.shape[1]),
+        count=images,
         threat=threat,
         labels=y,
     )

@@ -121,7 +121,7 @@ class Trial:
         for case in cases:
             scene, share = _told(case, labels)
             scene = replace(scene, threat=replace(scene.threat, adaptive=attack.adaptive))
-            made = attack.recover(scene, self._job(attack, scene))
+            made = attack.recover(scene, self.job(attack, scene))
             shares.append(share if made.labels is scene.labels else _share(made, case))
             for images, truth in zip(made.images, case.truths, strict=True):
                 own = score(images, truth.images, truth.others)
@@ -143,7 +143,8 @@ class Trial:
             note="" if labels == "known" else "labels inferred",
         )
 
-    def _job(self, attack: Attack, scene: Scene) -> Job:
+    def job(self, attack: Attack, scene: Scene) -> Job:
+        """The job of an attack on a scene; the same question finds the same state again."""
         question = {
             "attack": attack.name,
             "options": attack.options.model_dump(mode="json"),

@@ -23,7 +23,7 @@ from vitrail.engine.loaded import Run
 from vitrail.errors import ConfigError
 from vitrail.files import write_json, write_text
 from vitrail.report.leakage_page import attack_page
-from vitrail.report.leakage_table import rows_table
+from vitrail.report.leakage_table import rows_text
 
 _EVERY = 5.0  # seconds between lines of progress where there is no terminal
 
@@ -118,8 +118,8 @@ def _list() -> None:
 
 
 def _print(found: Assault) -> None:
-    console = Console()
-    console.print(rows_table(found.rows))
+    if found.rows:
+        typer.echo(rows_text(found.rows))
     for line in found.lines():
         typer.echo(line)
 

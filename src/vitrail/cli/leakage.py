@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from vitrail.attack.leakage import Grid, load_leakage
 from vitrail.cli.attack import searching
@@ -14,7 +13,7 @@ from vitrail.cli.run import Quiet, Sets, _lines
 from vitrail.cli.using import Force, free_file, say
 from vitrail.engine.run import OnRound
 from vitrail.files import write_json, write_text
-from vitrail.report.leakage_grid import leakage_markdown, leakage_page, leakage_table
+from vitrail.report.leakage_grid import leakage_markdown, leakage_page, leakage_text, with_fidelity
 
 
 def register(app: typer.Typer) -> None:
@@ -47,8 +46,8 @@ def leakage(
         return _lines()
 
     with searching() as tell:
-        found = Grid(plan, folder, on_run, tell).play()
-    Console().print(leakage_table(found))
+        found = with_fidelity(Grid(plan, folder, on_run, tell).play())
+    typer.echo(leakage_text(found))
     write_json(folder / "leakage.json", found.to_json())
     write_text(folder / "leakage.md", leakage_markdown(found) + "\n")
     write_text(folder / "leakage.html", leakage_page(found))

@@ -13,10 +13,14 @@ from vitrail.methods.template import write_template
 def new_method(
     name: Annotated[str, typer.Argument(help="Its name, which is also that of the Python file.")],
     folder: Annotated[Path, typer.Option(help="Where to write; made if it is not there.")] = Path(),
-    kind: Annotated[str, typer.Option(help="method, backbone, defense or rule.")] = "method",
+    kind: Annotated[
+        str, typer.Option(help="method, backbone, defense, rule or attack.")
+    ] = "method",
 ) -> None:
-    """Write a method (or backbone, defense, rule), its test and a file that runs it."""
+    """Write a method (or backbone, defense, rule, attack), its test and a file that runs it."""
     module, test, config = write_template(name, folder, kind)
     for path in (module, test, config):
         typer.echo(f"written: {path}")
     typer.echo(f"\n    pytest {test}\n    vitrail run {config}")
+    if kind == "attack":
+        typer.echo(f"    vitrail attack runs/{name} --attacks {name}")

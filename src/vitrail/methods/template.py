@@ -1,4 +1,4 @@
-"""The files of a new method, backbone, defense or rule, written into the user's own folder."""
+"""The files of a new method, backbone, defense, rule or attack, in the user's own folder."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ KINDS: dict[str, Collection[str]] = {
     "backbone": BACKBONES,
     "defense": DEFENSES,
     "rule": RULES,
+    "attack": (),  # attacks register further down the line; a clash is told when it is loaded
 }
 
 

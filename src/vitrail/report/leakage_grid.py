@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
-
-from rich.table import Table
 
 from vitrail.attack.leakage import Leakage, Outcome
 from vitrail.attack.trial import Row
+from vitrail.audit.fidelity import fidelity
+from vitrail.engine.loaded import Run
 from vitrail.report.evidence_html import page
 from vitrail.report.leakage_page import STYLE, pictures
+from vitrail.report.leakage_table import columns
 
 HEADINGS = (
     "defense",
@@ -24,6 +26,23 @@ HEADINGS = (
     "identified",
     "labels",
 )
+
+
+def with_fidelity(found: Leakage, images: int = 100) -> Leakage:
+    """The same grid with how alike each defense's explanations are to the undefended ones.
+
+    It is the windowed structural similarity of Grad-CAM maps of the same test images.
+    """
+    runs = [Run(outcome.run) for outcome in found.outcomes]
+    if len(runs) < 2 or runs[0].keeps_home:
+        return found
+    report = fidelity(runs[0], runs[1:], images)
+    outcomes = [found.outcomes[0]]
+    for outcome, beside in zip(found.outcomes[1:], report.runs, strict=True):
+        value = beside.figures.get("ssim")
+        told = {} if value is None else {"fidelity": value}
+        outcomes.append(replace(outcome, figures={**outcome.figures, **told}))
+    return replace(found, outcomes=tuple(outcomes))
 
 
 def _lines(found: Leakage) -> list[tuple[str, ...]]:
@@ -56,14 +75,9 @@ def _figures(row: Row) -> tuple[str, ...]:
     )
 
 
-def leakage_table(found: Leakage) -> Table:
+def leakage_text(found: Leakage) -> str:
     """For a terminal."""
-    table = Table(box=None, pad_edge=False)
-    for number, heading in enumerate(HEADINGS):
-        table.add_column(heading, justify="left" if number in (0, 5) else "right")
-    for line in _lines(found):
-        table.add_row(*line)
-    return table
+    return columns(HEADINGS, _lines(found), (0, 5))
 
 
 def leakage_markdown(found: Leakage) -> str:

@@ -34,13 +34,16 @@ def attack_page(found: Assault) -> str:
         f'<p class="soft">{escape(found.run.name)} · {len(found.truth)} images · what a curious '
         "server gets out of exactly what was released</p>"
     )
-    body = [
-        f"<section><h2>Pictures</h2>{pictures(found.truth, found.rows)}</section>",
-        f"<section><h2>Figures</h2>{figures(found.rows)}"
-        "<p>The first two rows are no attacks: another image of the same data, and the mean "
-        "image. An attack that does not beat them found nothing.</p></section>",
-        f"<section><h2>What the attacker knows</h2>{_threats(found.rows)}</section>",
-    ]
+    body = []
+    if found.rows:
+        body = [
+            f"<section><h2>Pictures</h2>{pictures(found.truth, found.rows)}</section>",
+            f"<section><h2>Figures</h2>{figures(found.rows)}"
+            "<p>The first two rows are no attacks: another image of the same data, and the mean "
+            "image. An attack that does not beat them found nothing.</p></section>",
+        ]
+    told = "".join(f"<li>{escape(line)}</li>" for line in found.lines())
+    body.append(f"<section><h2>What the attacker knows and found</h2><ul>{told}</ul></section>")
     made = page(f"Attacks on {found.run.name}", lead, body)
     return made.replace("</style>", f"{STYLE}</style>", 1)
 
@@ -87,12 +90,3 @@ def figures(rows: Sequence[Row]) -> str:
         f'<table class="figures"><thead><tr>{heads}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
-
-
-def _threats(rows: Sequence[Row]) -> str:
-    told = {f"{row.name} {row.note}".strip(): row.threat for row in rows if row.threat}
-    items = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(threat.sentence())}</dd>"
-        for name, threat in told.items()
-    )
-    return f"<dl>{items}</dl>"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.table import Table
-
 from vitrail.attack.trial import Row
 
 HEADINGS = ("attack", "PSNR dB", "SSIM", "MSE", "identified", "labels", "steps", "seconds")
@@ -28,14 +26,21 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def rows_table(rows: Sequence[Row]) -> Table:
+def columns(headings: Sequence[str], lines: Sequence[Sequence[str]], left: Sequence[int]) -> str:
+    """Text in columns as wide as they need to be, so that a log keeps them."""
+    table = [tuple(headings), *(tuple(line) for line in lines)]
+    wide = [max(len(line[i]) for line in table) for i in range(len(headings))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(wide[i]) if i in left else cell.rjust(wide[i]) for i, cell in enumerate(line)
+        ).rstrip()
+        for line in table
+    )
+
+
+def rows_text(rows: Sequence[Row]) -> str:
     """For a terminal."""
-    table = Table(box=None, pad_edge=False)
-    for number, heading in enumerate(HEADINGS):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=not number)
-    for row in rows:
-        table.add_row(*cells(row))
-    return table
+    return columns(HEADINGS, [cells(row) for row in rows], (0,))
 
 
 def rows_markdown(rows: Sequence[Row]) -> str:

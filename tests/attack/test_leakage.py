@@ -1,0 +1,152 @@
+"""Rehearsals and grids: the undefended row, the noise that was added, the page."""
+
+import json
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from vitrail.attack.leakage import Guarded, LeakageOptions, load_leakage, release_rows
+from vitrail.cli import main
+from vitrail.errors import ConfigError
+
+FILE = """
+[data]
+image_size = 16
+aviary.images = 60
+aviary.classes = 3
+[partition]
+sites = 3
+[model]
+backbone = "small-cnn"
+width = 8
+[run]
+rounds = 1
+batch_size = 8
+seed = 5
+[leakage]
+defenses = ["white-noise"]
+energies = [0.5, 2.0]
+attacks = ["ig", "ig-adaptive"]
+images = 2
+iterations = 3
+rounds = 2
+"""
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """A function: call `vitrail`; code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["vitrail", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        return ended.value.code or 0, told.out, told.err
+
+    return call
+
+
+class Page(HTMLParser):
+    """Counts pictures; every one has words, nothing comes from elsewhere."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.pictures = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        told = dict(attrs)
+        assert "http" not in told.get("src", "") and tag != "script"
+        if tag == "img":
+            assert told["alt"] and told["src"].startswith("data:image/png")
+            self.pictures += 1
+
+
+def test_a_grid_has_the_undefended_row_and_the_noise_that_was_asked_for(tmp_path, command):
+    (tmp_path / "grid.toml").write_text(FILE)
+    code, out, err = command("leakage", "grid.toml", "--out", "grid", "-q")
+    assert code == 0, err
+    found = json.loads((tmp_path / "grid" / "leakage.json").read_text())
+    rows = {row["defense"]: row for row in found["defenses"]}
+    assert list(rows) == ["none", "white-noise at 0.5", "white-noise at 2"]
+    assert rows["none"]["energy"] == 0.0
+    assert rows["white-noise at 0.5"]["energy"] == pytest.approx(0.5, rel=0.02)
+    assert rows["white-noise at 2"]["energy"] == pytest.approx(2.0, rel=0.02)
+    for row in rows.values():
+        names = [attack["attack"] for attack in row["attacks"]]
+        assert names[0] == "ig" and "ig-adaptive" in names
+        assert 0 <= row["accuracy"] <= 1
+        assert row["attacks"][0]["threat"]["defense"] == (
+            [] if row is rows["none"] else ["white-noise"]
+        )
+    assert (
+        0 < rows["white-noise at 2"]["fidelity"] <= 1 or "fidelity" not in rows["white-noise at 2"]
+    )
+    assert [row["attack"] for row in found["references"]] == ["random image", "mean image"]
+    assert Page((tmp_path / "grid" / "leakage.html").read_text()).pictures >= 2 + 3 * 2 * 2
+    assert "mean image" in out and "white-noise at 2" in out
+    code, again, _ = command("leakage", "grid.toml", "--out", "grid", "-q")
+    assert code == 0 and again == out  # nothing is trained or searched again
+    code, _, err = command("leakage", "grid.toml", "--out", "grid", "-q", "--set", "run.seed=6")
+    assert code == 2 and "another configuration" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (FILE.replace("[leakage]", "[leek]"), "no \\[leakage\\] section|unknown"),
+        (FILE.replace("energies", "energy"), "energies"),
+        (FILE.replace("images = 2", "images = 0"), "leakage.images"),
+        (FILE.replace('"white-noise"', '"wite-noise"'), "white-noise"),
+    ],
+)
+def test_bad_files(text, words, tmp_path):
+    path = tmp_path / "grid.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        load_leakage(path)
+
+
+def test_more_images_than_the_sites_have(tmp_path, command):
+    (tmp_path / "grid.toml").write_text(FILE)
+    code, _, err = command("leakage", "grid.toml", "-q", "--set", "leakage.images=500")
+    assert code == 2 and "500 images are asked for" in err
+
+
+def test_rows_of_release_sections():
+    options = LeakageOptions(
+        defenses=(
+            "none",
+            "prune",
+            Guarded(name="both", release={"defenses": ["prune", "quantize"]}),
+        ),
+        energies=(1.0,),
+    )
+    assert release_rows(options) == {
+        "none": {"defenses": []},
+        "prune": {"defenses": ["prune"]},  # not additive: no energy
+        "both": {"defenses": ["prune", "quantize"]},
+    }
+
+
+def test_attack_from_the_command_line(recorded, command, tmp_path):
+    run = recorded().path
+    code, out, err = command(
+        "attack", run, "--attacks", "ig", "--images", 2, "--iterations", 2,
+        "--json", "a.json", "--out", "a.html",
+    )  # fmt: skip
+    assert code == 0, err
+    assert "mean image" in out and "labels read off the update" in out
+    assert json.loads((tmp_path / "a.json").read_text())["rows"][2]["attack"] == "ig"
+    assert Page((tmp_path / "a.html").read_text()).pictures == 2 * 4
+    code, _, err = command("attack", run, "--json", "a.json")
+    assert code == 2 and "exists" in err
+    code, _, err = command("attack", run, "--attacks", "ig", "--images", 99)
+    assert code == 2 and "99 images are asked for" in err and "\n" not in err.strip()
+    code, out, _ = command("attack", run, "--attacks", "list")
+    assert code == 0 and "gifd" in out and "membership" in out
+    code, _, err = command("attack", run, "--attacks", " , ")
+    assert code == 2

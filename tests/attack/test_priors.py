@@ -1,0 +1,165 @@
+"""Arithmetic, generators, GIFD and prototypes: formulas first, then small effects."""
+
+import pytest
+import torch
+from torch import nn
+
+from vitrail import rng
+from vitrail.attack import ATTACKS, Budget, Job, one_step
+from vitrail.attack.adapt import smooth_images
+from vitrail.attack.assault import assault
+from vitrail.attack.cases import Choice
+from vitrail.attack.generator import (
+    LATENT,
+    Generator,
+    cached_generator,
+    check_fits,
+    load_generator,
+    save_generator,
+    train_generator,
+)
+from vitrail.attack.gifd import GENERATORS, onto_l1_ball
+from vitrail.attack.prototypes import crop
+from vitrail.attack.scores import score
+from vitrail.data.normalize import Normalize
+from vitrail.errors import ConfigError, DataError, RunError
+
+HALF = Normalize.named("half", 3)
+
+
+def test_a_first_linear_layer_gives_the_image_away_to_the_pixel():
+    with rng.scope(rng.server(1)):
+        network = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 4))
+    pixels = smooth_images((3, 1, 3, 8, 8), rng.server(2).torch())
+    scene = one_step(network, 2 * pixels - 1, torch.tensor([[0], [1], [3]]), HALF, 4)
+    found = ATTACKS["analytic"]("analytic").recover(scene, Job())
+    torch.testing.assert_close(found.images, pixels, rtol=0, atol=1e-4)
+    assert found.iterations == 0
+
+
+def test_a_last_linear_layer_gives_features_away(scene):
+    made, _, _ = scene(width=8)
+    found = ATTACKS["analytic"]("analytic").recover(made, Job(Budget(iterations=60)))
+    gray = ATTACKS["analytic"]("analytic").recover(made, Job(Budget(iterations=1)))
+    assert (found.loss < 0.5 * gray.loss).all()  # the search goes to the recovered features
+
+
+def test_the_l1_ball_against_a_slow_projection():
+    draw = torch.Generator().manual_seed(0)
+    x, center = torch.randn(4, 6, generator=draw), torch.zeros(4, 6)
+    x[0] *= 0.01
+    found = onto_l1_ball(x, center, 1.0)
+    assert torch.equal(found[0], x[0])  # inside already
+    assert (found.abs().sum(1) <= 1 + 1e-5).all()
+    for row in range(1, 4):
+        low, high = 0.0, float(x[row].abs().max())
+        for _ in range(80):  # the threshold by bisection
+            level = (low + high) / 2
+            inside = float((x[row].abs() - level).clamp_min(0).sum()) <= 1.0
+            low, high = (low, level) if inside else (level, high)
+        slow = x[row].sign() * (x[row].abs() - high).clamp_min(0)
+        torch.testing.assert_close(found[row], slow, rtol=0, atol=1e-5)
+
+
+def squares(count, seed=1):
+    """Public images of one kind: a bright square somewhere on dark ground."""
+    draw = rng.server(seed).numpy()
+    images = torch.full((count, 16, 16, 3), 30, dtype=torch.uint8)
+    for image in images:
+        y, x = draw.integers(0, 9, 2)
+        image[y : y + 7, x : x + 7] = torch.tensor(draw.integers(100, 255, 3), dtype=torch.uint8)
+    return images.numpy()
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return train_generator(squares(200), rng.server(1), steps=150, batch=16)
+
+
+def test_a_generator_learns_its_images_and_can_be_entered_at_any_stage(learned):
+    z = torch.randn(2, LATENT, generator=rng.server(3).torch())
+    whole = learned(z)
+    assert whole.shape == (2, 3, 16, 16) and 0 <= float(whole.min()) <= float(whole.max()) <= 1
+    for stage in range(len(learned.stages)):
+        torch.testing.assert_close(learned(learned.up_to(z, stage), stage), whole)
+    fresh = Generator(3, 16).requires_grad_(False)
+    target = torch.from_numpy(squares(4, 9)).permute(0, 3, 1, 2) / 255
+    dark = float((learned(torch.zeros(1, LATENT)) - target).square().mean())
+    assert dark < float((fresh(torch.zeros(1, LATENT)) - target).square().mean())
+
+
+def test_a_generator_is_trained_once_and_kept(own_cache, tmp_path):
+    images = squares(20)
+    one = cached_generator(images, 3)
+    (file,) = own_cache.glob("generators/*.safetensors")
+    stamp = file.stat().st_mtime_ns
+    two = cached_generator(images, 3)
+    assert file.stat().st_mtime_ns == stamp
+    z = torch.zeros(1, LATENT)
+    assert torch.equal(one(z), two(z))
+    save_generator(one, tmp_path / "g.safetensors")
+    assert torch.equal(load_generator(tmp_path / "g.safetensors")(z), one(z))
+    with pytest.raises(DataError):
+        train_generator(images[:0], rng.server(1))
+
+
+def test_generators_of_the_wrong_size_are_refused(learned, scene, tmp_path):
+    with pytest.raises(ConfigError, match="3 x 16 x 16, and the run has 3 x 32 x 32"):
+        check_fits(learned, (3, 32, 32), "generator")
+    save_generator(learned, tmp_path / "g.safetensors")
+    made, _, _ = scene(size=8, width=4)
+    gifd = ATTACKS["gifd"]("gifd", {"generator": str(tmp_path / "g.safetensors")})
+    with pytest.raises(ConfigError, match="16 x 16"):
+        gifd.recover(made, Job(Budget(iterations=2)))
+    with pytest.raises(ConfigError, match="--public"):
+        ATTACKS["gifd"]("gifd").recover(made, Job())
+    with pytest.raises(ConfigError, match="no generator called"):
+        ATTACKS["gifd"]("gifd", {"generator": "mine"}).recover(made, Job())
+
+
+def test_gifd_keeps_to_what_its_generator_knows(learned, scene):
+    """Refuted if, with few steps, the prior does not beat a free search on its own images."""
+    pixels = torch.from_numpy(squares(2, 5)).permute(0, 3, 1, 2)[:, None] / 255
+    base, _, _ = scene(width=12)
+    made = one_step(base.network, 2 * pixels - 1, torch.tensor([[0], [2]]), HALF, 4)
+    GENERATORS.register("squares")(lambda shape: learned)
+    gifd = ATTACKS["gifd"]("gifd", {"generator": "squares", "restarts": 2})
+    with_prior = gifd.recover(made, Job(Budget(iterations=80)))
+    free = ATTACKS["ig"]("ig").recover(made, Job(Budget(iterations=80)))
+
+    def mean(found):
+        return sum(score(a, b)[0].psnr for a, b in zip(found.images, pixels)) / 2
+
+    assert mean(with_prior) > mean(free)
+    assert with_prior.threat.public_data == "squares"
+
+
+def test_crops_stay_inside_the_image():
+    image = torch.arange(3 * 16 * 16).view(3, 16, 16).float()
+    for at in range(16):
+        assert crop(image, at, (4, 4)).shape == (3, 12, 12)
+    assert torch.equal(crop(image, 0, (4, 4)), image[:, :12, :12])
+    assert torch.equal(crop(image, 15, (4, 4)), image[:, 4:, 4:])
+
+
+@pytest.mark.parametrize("method", ["myth-gm", "tesnet", "fedgrasp"])
+def test_prototypes_and_subspaces_are_searched_for(method, recorded):
+    run = recorded(
+        method,
+        method={"name": method},
+        partition={"kind": "iid", "sites": 3, "minimum": 1, "test_fraction": 0.0},
+        model={"backbone": "small-cnn", "width": 4, "prototypes": {"per_class": 2, "depth": 8}},
+        run={"rounds": 1, "batch_size": 4, "record_updates": True},
+        optimizer={},
+    )
+    options = {"prototypes": {"units": 3, "iterations": 30}}
+    found = assault(run, ["prototypes"], Choice(images=4), options=options)
+    (rows,) = found.patches.values()
+    assert [row.name for row in rows] == ["random patch", "mean patch", "patch search"]
+    assert rows[2].units == 3 and rows[2].reached > 0.8  # nearly as exciting as the true patch
+    assert found.to_json()["patches"]
+
+
+def test_a_model_without_prototypes(recorded):
+    with pytest.raises(RunError, match="no prototypes"):
+        assault(recorded(), ["prototypes"], Choice(images=1))
