@@ -14,8 +14,8 @@ flower = typer.Typer(
     help="Real federations on Flower: keys, server, site, check.",
     no_args_is_help=True,
 )
-keys_app = typer.Typer(name="keys", help="Certificates and keys.", no_args_is_help=True)
-flower.add_typer(keys_app)
+keys_app = typer.Typer(help="Certificates and keys.", no_args_is_help=True)
+flower.add_typer(keys_app, name="keys")
 
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="No TLS and no authentication; for tests on one machine.")
@@ -25,7 +25,7 @@ _WARNING = "INSECURE: no encryption, no authentication. Never use this with real
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.add_typer(flower)
+    app.add_typer(flower, name="flower")
 
 
 def _needs_flower() -> None:
