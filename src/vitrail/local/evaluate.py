@@ -7,7 +7,9 @@ from torch import Tensor
 
 from vitrail.local.inputs import Inputs, Rows
 from vitrail.local.metrics import classification
+from vitrail.models.head import Outputs
 from vitrail.models.network import Network
+from vitrail.models.pieces import PartHead
 
 CHUNK = 256
 
@@ -37,6 +39,13 @@ def seen(network: Network, inputs: Inputs, rows: Rows, chunk: int = CHUNK) -> Te
     if len(found) == 1:
         return found[0]  # without the copy that `cat` makes
     return torch.cat(found) if found else torch.empty(0)
+
+
+@torch.no_grad()
+def measure(head: PartHead, z: Tensor, chunk: int = CHUNK) -> Outputs:
+    """What the last layer of a head weighs, for maps [N, ...] that are not empty."""
+    found = [head.measure(z[start : start + chunk]) for start in range(0, len(z), chunk)]
+    return {name: torch.cat([part[name] for part in found]) for name in found[0]}
 
 
 def evaluate(network: Network, inputs: Inputs, rows: Rows, classes: int) -> dict[str, float | None]:

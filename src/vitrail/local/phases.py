@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from vitrail.local.evaluate import seen
+from torch import Tensor
+
+from vitrail.local.evaluate import measure, seen
 from vitrail.local.inputs import Feed, epoch
 from vitrail.local.loop import train
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.terms import Batch
+from vitrail.models.head import Outputs
 from vitrail.models.parts import PARTS, Part
+from vitrail.models.pieces import PartHead
 from vitrail.rng import scope
+
+Forward = Callable[[Tensor], Outputs]
 
 
 class Phase(Protocol):
@@ -38,41 +44,43 @@ class Fit:
 
     def __call__(self, site: Site, ctx: Context) -> Metrics:
         """Run the local loop on the site's training images."""
-        key = site.key.at(self.name)
-        network = site.model.network
-        forward = network.head if self._still(site) else network.rest
-        with scope(key.at("dropout")):
-            result = train(
-                site.model,
-                self._batches(site, ctx),
-                site.terms,
-                ctx.optimizer,
-                self.parts,
-                forward,
-            )
+        forward, batches = self._still(site, ctx) if self._rests(site) else self._whole(site, ctx)
+        with scope(site.key.at(self.name, "dropout")):
+            result = train(site.model, batches, site.terms, ctx.optimizer, self.parts, forward)
         site.result = site.result.joined(result)
         return {"train_loss": result.loss}
 
-    def _still(self, site: Site) -> bool:
+    def _rests(self, site: Site) -> bool:
         """Whether what the head sees stays the same all along, so that it is computed once."""
         inputs = site.inputs
         varied = inputs.augment.active or (inputs.features is not None and inputs.views > 1)
         trained = set(PARTS if self.parts is None else self.parts)
         return trained <= {"prototypes", "head"} and not varied
 
-    def _batches(self, site: Site, ctx: Context) -> Iterator[Batch]:
-        key = site.key.at(self.name)
-        order = key.at("batches").torch()
-        if self._still(site):
-            rows = site.rows.train
-            z, labels = seen(site.model.network, site.inputs, rows), site.inputs.targets(rows)
-            for _ in range(self.epochs or ctx.epochs):
-                for at in epoch(len(rows), ctx.batch_size, order):
-                    yield z[at], labels[at]
-            return
-        feed = Feed(site.inputs, site.rows.train, key.at("views").torch())
-        prefix = site.model.network.prefix if site.inputs.features is None else None
+    def _still(self, site: Site, ctx: Context) -> tuple[Forward, Iterator[Batch]]:
+        """From what the head sees; where only the last layer trains, from what it weighs."""
+        rows, head = site.rows.train, site.model.network.head
+        z, labels = seen(site.model.network, site.inputs, rows), site.inputs.targets(rows)
+        draws = self._draws(site, ctx)
+        if self.parts != ("head",) or not isinstance(head, PartHead) or not len(rows):
+            return head, ((z[at], labels[at]) for at in draws)
+        measured = measure(head, z)
+
+        def judge(at: Tensor) -> Outputs:
+            return head.judge({name: tensor[at] for name, tensor in measured.items()})
+
+        return judge, ((at, labels[at]) for at in draws)
+
+    def _whole(self, site: Site, ctx: Context) -> tuple[Forward, Iterator[Batch]]:
+        """From images, or from the features of the frozen stages."""
+        network = site.model.network
+        feed = Feed(site.inputs, site.rows.train, site.key.at(self.name, "views").torch())
+        prefix = network.prefix if site.inputs.features is None else None
+        drawn = (feed.batch(at) for at in self._draws(site, ctx))
+        return network.rest, ((x if prefix is None else prefix(x), y) for x, y in drawn)
+
+    def _draws(self, site: Site, ctx: Context) -> Iterator[Tensor]:
+        """Positions, batch by batch."""
+        order = site.key.at(self.name, "batches").torch()
         for _ in range(self.epochs or ctx.epochs):
-            for at in epoch(len(feed), ctx.batch_size, order):
-                x, y = feed.batch(at)
-                yield (x if prefix is None else prefix(x)), y
+            yield from epoch(len(site.rows.train), ctx.batch_size, order)

@@ -52,10 +52,13 @@ class SubspaceHead(PartHead):
             z = self.options.scale * F.normalize(z, dim=1)
         return coordinates(z, self.frames).square().sum(2)
 
-    def forward(self, z: Tensor) -> Outputs:
-        """Logits, and the classes' scores before G."""
-        scores = self._best(self.maps(z).flatten(2), ranked=False).values.mean(2)
-        return {"logits": F.linear(scores, self.weight), "scores": scores}
+    def measure(self, z: Tensor) -> Outputs:
+        """The classes' scores, [N, classes]."""
+        return {"scores": self._best(self.maps(z).flatten(2), ranked=False).values.mean(2)}
+
+    def judge(self, measured: Outputs) -> Outputs:
+        """G s."""
+        return {**measured, "logits": F.linear(measured["scores"], self.weight)}
 
     def loss(self, outputs: Outputs, labels: Tensor) -> dict[str, Tensor]:
         """Cross-entropy, minus the own score, the highest other one, L1 of G off the diagonal.

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitrail.errors import ConfigError, VitrailError
-from vitrail.models.head import Head
+from vitrail.models.head import Head, Outputs
 from vitrail.models.network import Network
 
 
@@ -38,6 +38,18 @@ class PartHead(Head):
     """A head over a map of patches. Its units are prototypes, or subspaces, each of one class."""
 
     owner: Tensor  # [units], the class of each unit
+
+    def measure(self, z: Tensor) -> Outputs:
+        """All that the last layer has no part in, each [N, ...]; what it weighs among it."""
+        raise NotImplementedError(f"{type(self).__name__} must define measure")
+
+    def judge(self, measured: Outputs) -> Outputs:
+        """What was measured, with the logits that the last layer makes of it."""
+        raise NotImplementedError(f"{type(self).__name__} must define judge")
+
+    def forward(self, z: Tensor) -> Outputs:
+        """Measure, then judge."""
+        return self.judge(self.measure(z))
 
     def maps(self, z: Tensor) -> Tensor:
         """The activation of every unit at every position, [N, units, H, W]; larger is closer."""

@@ -58,11 +58,14 @@ class ProtoHead(PartHead):
         """Which prototypes are in use."""
         return self.mask >= 0.5
 
-    def forward(self, z: Tensor) -> Outputs:
-        """Logits and the smallest distance of each prototype to a patch, [N, m]."""
+    def measure(self, z: Tensor) -> Outputs:
+        """The smallest distance of each prototype to a patch, and its similarity, [N, m]."""
         nearest = squared_distances(z, self.vectors).amin((2, 3))
-        scores = similarity(nearest) * self.alive()
-        return {"logits": F.linear(scores, self.weight), "distances": nearest}
+        return {"distances": nearest, "scores": similarity(nearest) * self.alive()}
+
+    def judge(self, measured: Outputs) -> Outputs:
+        """Similarities times the last layer."""
+        return {**measured, "logits": F.linear(measured["scores"], self.weight)}
 
     def loss(self, outputs: Outputs, labels: Tensor) -> dict[str, Tensor]:
         """Cross-entropy, cluster cost, minus separation cost, L1 on other classes' weights."""

@@ -53,15 +53,18 @@ class TesHead(PartHead):
         """<z, b> of every vector at every position, [N, classes x p, H, W]."""
         return coordinates(z, self.basis()).flatten(1, 2)
 
-    def forward(self, z: Tensor) -> Outputs:
-        """Logits, and the largest cosine of each vector over positions, [N, classes x p]."""
+    def measure(self, z: Tensor) -> Outputs:
+        """The largest activation and cosine of each vector over positions, [N, classes x p]."""
         activations = self.maps(z).flatten(2)
         lengths = torch.linalg.vector_norm(z, dim=1).clamp_min(1e-12).flatten(1)
         with torch.no_grad():  # only the places that win are differentiated
             places = (activations / lengths[:, None]).argmax(2)
         cosines = activations.gather(2, places[..., None])[..., 0] / lengths.gather(1, places)
-        logits = F.linear(activations.max(2).values, self.weight)
-        return {"logits": logits, "cosines": cosines}
+        return {"scores": activations.max(2).values, "cosines": cosines}
+
+    def judge(self, measured: Outputs) -> Outputs:
+        """Activations times the last layer."""
+        return {**measured, "logits": F.linear(measured["scores"], self.weight)}
 
     def loss(self, outputs: Outputs, labels: Tensor) -> dict[str, Tensor]:
         """The six terms: CE + clst - sep + L1 + orth - subsep, each with its weight."""
