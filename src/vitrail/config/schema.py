@@ -147,6 +147,8 @@ class Partition(Table):
     """Cut every site into so many parts, class by class; one of them is held out instead."""
     fold: Annotated[int, Field(ge=0)] = 0
     """Which part, from 0; with one seed every image is held out in exactly one fold."""
+    per_class: Count | None = None
+    """Train on at most so many images of a class, over all sites; test images stay as they are."""
 
 
 class Bias(Table):

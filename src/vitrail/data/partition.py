@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from vitrail.config.schema import Partition as Options
 from vitrail.data.images import ImageSet
 from vitrail.data.labels import undersample
 from vitrail.data.partition_kinds import KINDS, Ints, ensure_minimum
+from vitrail.data.scant import scant
 from vitrail.errors import ConfigError, DataError, nearest
 from vitrail.rng import Key
 
@@ -79,6 +80,10 @@ def partition(images: ImageSet, config: Options, data: Data, key: Key) -> Partit
     )
     if by_column:
         _check_classes(images, sites)
+    if config.per_class is not None:
+        trains = [site.train for site in sites]
+        few = scant(trains, names, images.labels, config.per_class, key.at("scant"))
+        sites = tuple(replace(site, train=rows) for site, rows in zip(sites, few, strict=True))
     return Partition(sites, server)
 
 
