@@ -7,6 +7,7 @@ import torch
 
 from vitrail import rng
 from vitrail.config.schema import Model, Prototypes
+from vitrail.models import HEADS
 from vitrail.models.network import make_network
 from vitrail.models.parts import inventory
 from vitrail.models.protopnet import (
@@ -311,3 +312,18 @@ def test_gradients_reach_every_weight():
     for name, parameter in made.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
         assert parameter.grad.any(), name
+
+
+@pytest.mark.parametrize("kind", ["protopnet", "tesnet"])
+def test_the_gain_scales_the_first_weights_and_nothing_else(kind):
+    made = []
+    for gain in (1.0, 0.25):
+        options = Prototypes(per_class=2, depth=8, gain=gain)
+        with rng.scope(KEY.at("gain")):
+            neck, head = HEADS[kind](16, 3, Model(prototypes=options))
+        made.append((neck.state_dict(), head.state_dict()))
+    (neck, head), (small, same) = made
+    for name, tensor in neck.items():
+        expected = 0.25 * tensor if name.endswith("weight") else tensor
+        assert torch.equal(small[name], expected), name
+    assert all(torch.equal(same[name], tensor) for name, tensor in head.items())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from vitrail.aggregate.rule import RULES, Metrics, Rule, SeesAll, Tensors
+from vitrail.aggregate.rule import RULES, Group, Metrics, Rule, SeesAll, Tensors
+from vitrail.config.schema import Aggregate
 from vitrail.errors import ConfigError
 from vitrail.geometry import canonical, grassmann, polar
 from vitrail.geometry.frames import aligned
@@ -16,7 +18,8 @@ from vitrail.release.message import Field
 from vitrail.release.update import Update
 
 CLASS_COUNTS = "counts/classes"
-AGREEMENT = "agreement/"
+AGREEMENT, DISTANCE = "agreement/", "distance"
+WATCHED = 64  # sites whose distance from the mean is measured; of more the frames are not kept
 
 
 def frame_fields(fields: tuple[Field, ...], rule: str) -> tuple[Field, ...]:
@@ -33,12 +36,22 @@ def frame_fields(fields: tuple[Field, ...], rule: str) -> tuple[Field, ...]:
     return tuple(field for field in fields if field.name != CLASS_COUNTS)
 
 
-def agreement(name: str, gap: Tensor, consensus: Tensor) -> tuple[Tensors, Metrics]:
-    """How far the sites agree: by class as tensors beside the model, mean and least as figures."""
+def agreement(
+    field: str, gap: Tensor, consensus: Tensor, mean: Tensor, sites: Sequence[Tensor]
+) -> tuple[Tensors, Metrics]:
+    """How far the sites agree: by class as tensors beside the model, mean and least as figures.
+
+    `sites` are the frames of those whose own can be seen, in the order they were accepted: how
+    far each is from the mean (geodesic distance) comes as [sites, classes].
+    """
+    name = field.removeprefix("model/")
     tensors = {
         f"{AGREEMENT}{name}/eigengap": gap.to(torch.float32),
         f"{AGREEMENT}{name}/consensus": consensus.to(torch.float32),
     }
+    if 0 < len(sites) <= WATCHED:
+        away = [grassmann.geodesic(own.double(), mean.double()) for own in sites]
+        tensors[f"{AGREEMENT}{name}/{DISTANCE}"] = torch.stack(away).to(torch.float32)
     figures: Metrics = {}
     for word, values in (("eigengap", gap), ("consensus", consensus)):
         if values.numel():
@@ -51,14 +64,22 @@ class Grassmann(Rule):
     """The exact mean of subspaces: the top eigenspace of Xi = sum a_j U_j U_j^T.
 
     What is added up is the upper triangle of each projector, n (n + 1) / 2 numbers, so that a
-    secure sum gives the same mean without showing any site's subspace.
+    secure sum gives the same mean without showing any site's subspace. Where updates do come one
+    by one, their frames are kept until the mean is known, to measure how far each is from it.
     """
+
+    def __init__(self, group: Group, options: Aggregate) -> None:
+        super().__init__(group, options)
+        self._seen: list[Tensors] = []
 
     def lift(self, update: Update, weight: float, sent: Tensor) -> Tensor:
         """The packed projectors times the weight, and the weight of each class."""
         del sent
+        fields = frame_fields(self.group.fields, "grassmann")
+        if len(self._seen) <= WATCHED:  # one more than are measured says that there are too many
+            self._seen.append({field.name: update.tensors[field.name] for field in fields})
         parts = []
-        for field in frame_fields(self.group.fields, "grassmann"):
+        for field in fields:
             frames = update.tensors[field.name].to(torch.float64)
             weights = self.weights(update, weight, frames.shape[:-2])
             i, j = torch.triu_indices(frames.shape[-2], frames.shape[-2])
@@ -89,7 +110,8 @@ class Grassmann(Rule):
             frame, gap, consensus = _eigenspace(mean, n, p)
             frame = torch.where(silent[..., None, None], before[field.name].double(), frame)
             tensors[field.name] = canonical(frame, before[field.name]).to(field.dtype)
-            more, told = agreement(field.name.removeprefix("model/"), gap, consensus)
+            own = [seen[field.name] for seen in self._seen]
+            more, told = agreement(field.name, gap, consensus, tensors[field.name], own)
             tensors, figures = tensors | more, figures | told
         return tensors, figures
 
@@ -172,8 +194,9 @@ class _OneByOne(SeesAll):
             frames = torch.stack([row[field.name] for row in rows])
             found: Consensus = grassmann.mean(frames, weights, self.how, tolerance=1e-6)
             tensors[field.name] = canonical(found.frame, before[field.name]).to(field.dtype)
-            name = field.name.removeprefix("model/")
-            more, told = agreement(name, found.eigengap, found.consensus)
+            more, told = agreement(
+                field.name, found.eigengap, found.consensus, tensors[field.name], list(frames)
+            )
             tensors, figures = tensors | more, figures | told
             figures["iterations_max"] = float(found.iterations.max())
             figures["converged"] = float(found.converged.double().mean())

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from vitrail.audit.consensus import agreement, averages_subspaces
 from vitrail.audit.federation import Audit
 from vitrail.audit.finding import WORDS
 from vitrail.audit.gather import audit_run
@@ -22,6 +23,7 @@ from vitrail.errors import ConfigError
 from vitrail.files import write_json, write_text
 from vitrail.report.audit_page import Album, audit_page
 from vitrail.report.audit_words import leading, p_text
+from vitrail.report.consensus_picture import consensus_lines
 from vitrail.report.document.sights import keep_audit
 
 _EVERY = 5.0  # seconds between lines of progress where there is no terminal
@@ -60,6 +62,7 @@ def audit(
     if not sites:
         keep_audit(opened, found, album.looks)  # for `vitrail report`
     _print(found)
+    _agreement(opened)
     if json is not None:
         write_json(json, found.to_json())
         say(f"written: {json}")
@@ -69,6 +72,14 @@ def audit(
         say(f"written: {out}")
         if with_images:
             say("the report shows images of the audited sites: it is for those who may see them")
+
+
+def _agreement(run: Run) -> None:
+    """Where classes are subspaces, who stands apart from the agreed ones; the server knows that."""
+    if averages_subspaces(run):
+        typer.echo("\nSubspaces:")
+        for line in consensus_lines(agreement(run)):
+            typer.echo(line)
 
 
 def _check(json: Path | None, out: Path | None, force: bool) -> None:

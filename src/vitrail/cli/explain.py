@@ -7,11 +7,13 @@ from typing import Annotated, cast, get_args
 
 import typer
 
+from vitrail.audit.consensus import agreement
 from vitrail.cli.using import Force, RunFolderPath, Site, free_file, open_run, say
 from vitrail.data.decode import UnreadableError
-from vitrail.engine.loaded import Which
+from vitrail.engine.loaded import Run, Which
 from vitrail.errors import ConfigError, DataError, nearest
 from vitrail.files import write_bytes, write_json, write_text
+from vitrail.report.consensus_picture import consensus_lines, consensus_picture
 from vitrail.report.evidence_page import evidence_page
 from vitrail.report.evidence_picture import evidence_picture
 from vitrail.report.explanation import Explained, Explainer, Gallery
@@ -19,6 +21,7 @@ from vitrail.report.prototypes_page import prototypes_page
 
 MOST = 200  # images a page can hold and still be opened
 _FORMS = (".html", ".png", ".json")
+_PICTURES = (".png", ".svg", ".json")
 
 
 def register(app: typer.Typer) -> None:
@@ -29,13 +32,17 @@ def register(app: typer.Typer) -> None:
 def explain(
     run: RunFolderPath,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The file to write: .html, .png or .json.")
+        Path, typer.Option("--out", "-o", help="The file to write: .html, .png, .svg or .json.")
     ],
     image: Annotated[
         Path | None, typer.Option("--image", help="An image, or a folder of images.")
     ] = None,
     prototypes: Annotated[
         bool, typer.Option("--prototypes", help="Show all prototypes of the model instead.")
+    ] = False,
+    consensus: Annotated[
+        bool,
+        typer.Option("--consensus", help="Show how far the sites agree on each class instead."),
     ] = False,
     site: Site = None,
     model: Annotated[
@@ -56,8 +63,11 @@ def explain(
 
     With --site, training patches of that site's own images are shown beside them.
     """
-    form = _form(out, image, prototypes)
+    form = _form(out, image, prototypes, consensus)
     free_file(out, force)
+    if consensus:
+        _consensus(open_run(run), out)
+        return
     which = _which(model)
     explainer = Explainer(open_run(run), site, which, classes or (), top)
     if image is None:
@@ -78,13 +88,16 @@ def _which(name: str | None) -> Which | None:
     )
 
 
-def _form(out: Path, image: Path | None, prototypes: bool) -> str:
+def _form(out: Path, image: Path | None, prototypes: bool, consensus: bool) -> str:
     """The kind of file, once the options fit each other."""
-    if (image is None) != prototypes:
-        what = "nothing to explain" if image is None else "both --image and --prototypes"
-        raise ConfigError(what, where="explain", hint="Give one of --image PATH or --prototypes.")
+    asked = {"--image": image is not None, "--prototypes": prototypes, "--consensus": consensus}
+    chosen = [name for name, given in asked.items() if given]
+    if len(chosen) != 1:
+        what = f"both {chosen[0]} and {chosen[1]}" if chosen else "nothing to explain"
+        hint = "Give one of --image PATH, --prototypes or --consensus."
+        raise ConfigError(what, where="explain", hint=hint)
     form = out.suffix.casefold()
-    valid = _FORMS if image is not None else (".html",)
+    valid = {"--image": _FORMS, "--prototypes": (".html",), "--consensus": _PICTURES}[chosen[0]]
     if form not in valid:
         raise ConfigError(
             f"an explanation cannot be written as {out.name!r}",
@@ -92,6 +105,18 @@ def _form(out: Path, image: Path | None, prototypes: bool) -> str:
             hint=f"Use a name in {' or '.join(valid)}.",
         )
     return form
+
+
+def _consensus(run: Run, out: Path) -> None:
+    """How far the sites agree: a picture or numbers, and the ends of it in words."""
+    found = agreement(run)
+    if out.suffix.casefold() == ".json":
+        write_json(out, found.to_json())
+    else:
+        consensus_picture(found, out)
+    for line in consensus_lines(found):
+        typer.echo(line)
+    say(f"written: {out}")
 
 
 def _write(explainer: Explainer, path: Path, out: Path, form: str) -> None:

@@ -81,6 +81,11 @@ class Run:
         Checkpoints(self.folder.server).load(server, versions, None)
         return dict(plan.layout.views(server.values)), versions
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """What the method keeps at the server beside the model, as of the last checkpoint."""
+        tensors, _ = read_tensors(Checkpoints(self.folder.server).path(self.round))
+        return {n.removeprefix("state/"): t for n, t in tensors.items() if n.startswith("state/")}
+
     def fill_frozen(self, network: Network) -> None:
         """Put the tensors that never change into a network."""
         frozen = Checkpoints(self.folder.server).frozen()

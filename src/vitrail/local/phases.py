@@ -82,5 +82,6 @@ class Fit:
     def _draws(self, site: Site, ctx: Context) -> Iterator[Tensor]:
         """Positions, batch by batch."""
         order = site.key.at(self.name, "batches").torch()
+        draw = site.terms.sampler or epoch
         for _ in range(self.epochs or ctx.epochs):
-            yield from epoch(len(site.rows.train), ctx.batch_size, order)
+            yield from draw(len(site.rows.train), ctx.batch_size, order)

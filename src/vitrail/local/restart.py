@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vitrail.local.push import head_of
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.models.addon import initialize
 from vitrail.rng import scope
@@ -19,5 +20,6 @@ class Restart:
         """Overwrite the neck in place."""
         del ctx
         with scope(site.key.at(self.name)):
-            initialize(site.model.network.neck)
+            network = site.model.network
+            initialize(network.neck, head_of(network).options.gain)
         return {}

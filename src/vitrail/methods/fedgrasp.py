@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from vitrail.aggregate.subspace import AGREEMENT, CLASS_COUNTS
+from vitrail.aggregate.subspace import AGREEMENT, CLASS_COUNTS, DISTANCE
 from vitrail.aggregate.sums import Sums
 from vitrail.config import schema
 from vitrail.local.distance import Distance, keep_sent
@@ -98,8 +98,17 @@ class FedGraSP(Method):
         return {CLASS_COUNTS: counts.to(torch.float32)}
 
     def close(self, server: Server, sums: Sums, ctx: Context) -> Metrics:
-        """Keep the agreement by class in the server's state, beside the model."""
+        """Keep the agreement by class in the server's state, beside the model.
+
+        Distances have a row for every site of the roster, by name: its last one, NaN before it.
+        """
+        sites = sorted(server.roster)
         for name, tensor in sums.tensors.items():
-            if name.startswith(AGREEMENT):
+            if name.startswith(AGREEMENT) and name.endswith(f"/{DISTANCE}"):
+                empty = torch.full((len(sites), *tensor.shape[1:]), torch.nan)
+                rows = server.state.get(name, empty).clone()
+                rows[[sites.index(site) for site in sums.accepted]] = tensor
+                server.state[name] = rows
+            elif name.startswith(AGREEMENT):
                 server.state[name] = tensor
         return super().close(server, sums, ctx)

@@ -121,4 +121,5 @@ def protopnet(channels: int, classes: int, model: Model) -> tuple[nn.Module, Hea
     """The add-on layers as the neck, and `[model.prototypes]` on top."""
     options = model.prototypes
     depth = options.depth or _DEPTH
-    return addon(channels, depth, "sigmoid"), ProtoHead(depth, classes, options)
+    neck = addon(channels, depth, "sigmoid", options.gain)
+    return neck, ProtoHead(depth, classes, options)

@@ -128,5 +128,5 @@ def tesnet_stiefel(channels: int, classes: int, model: Model) -> tuple[nn.Module
 
 def _tesnet(channels: int, classes: int, model: Model, curved: bool) -> tuple[nn.Module, Head]:
     depth = model.prototypes.depth or _DEPTH
-    neck = addon(channels, depth, model.subspaces.activation or "sigmoid")
+    neck = addon(channels, depth, model.subspaces.activation or "sigmoid", model.prototypes.gain)
     return neck, TesHead(depth, classes, model, curved)

@@ -23,7 +23,7 @@ def confusion_picture(
     totals = counts.sum(axis=1, keepdims=True)
     shares = np.divide(counts, totals, out=np.zeros(counts.shape), where=totals > 0)
     size = min(max(0.36 * len(classes), 2.6), 14.0)
-    longest = max(len(_short(name)) for name in classes) * 0.06
+    longest = max(len(short_name(name)) for name in classes) * 0.06
     figure = Figure(figsize=(size + longest + 1.4, size + longest + 0.8), dpi=120)
     figure.set_layout_engine("constrained")
     axes = figure.subplots()
@@ -34,7 +34,7 @@ def confusion_picture(
             axes.text(column, row, f"{count}", ha="center", va="center", fontsize=7, color=color)
     step = -(-len(classes) // _MOST_NAMES)
     at = list(range(0, len(classes), step))
-    names = [_short(classes[i]) for i in at]
+    names = [short_name(classes[i]) for i in at]
     axes.set_xticks(at, names, fontsize=7, rotation=90)
     axes.set_yticks(at, names, fontsize=7)
     axes.set_xlabel("predicted", fontsize=9)
@@ -47,7 +47,7 @@ def confusion_picture(
     write_bytes(path, buffer.getvalue())
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
     """At most 36 letters, from both ends; a dollar sign would start a formula."""
     name = name if len(name) <= 36 else f"{name[:18]}…{name[-17:]}"
     return name.replace("$", r"\$")

@@ -1,0 +1,133 @@
+"""The subspaces' counterpart of the audit: which classes sites agree on, and who stands apart.
+
+It reads what the server holds and nothing else: no image, no site's folder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vitrail.aggregate.subspace import AGREEMENT, DISTANCE
+from vitrail.engine.loaded import Run
+from vitrail.errors import RunError
+from vitrail.local.distance import FRAMES
+
+Floats = npt.NDArray[np.float64]
+_SPREAD = 1.4826  # the median absolute deviation of a normal sample, times this, is its SD
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A site and a class: how far the site's subspace is from the agreed one, and from the rest.
+
+    `excess` is the distance over the median of all sites, in robust SDs of the site's class.
+    """
+
+    site: str
+    label: str
+    distance: float
+    excess: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far the sites of a federation agree on each class's subspace, in its last round.
+
+    `consensus` and `eigengap` are 1 where all hold the same subspace; a class without a gap has
+    no agreed one. `distance` [sites, classes] is geodesic, from 0 to `largest`; it is None where
+    the server saw no site's own subspaces (secure sums, or too many sites), and NaN for a site
+    that never took part.
+    """
+
+    classes: tuple[str, ...]
+    sites: tuple[str, ...]
+    consensus: Floats
+    eigengap: Floats
+    distance: Floats | None
+    largest: float
+    round: int
+
+    def apart(self) -> list[Standing]:
+        """All sites and classes with a distance, those that stand apart most first.
+
+        Sites without an image of a class leave its subspace nearly as it was, and all move by
+        some amount: so a site is compared with the other sites on the same class.
+        """
+        if self.distance is None:
+            return []
+        excess = excesses(self.distance)
+        found = [
+            Standing(site, label, float(self.distance[i, j]), float(excess[i, j]))
+            for i, site in enumerate(self.sites)
+            for j, label in enumerate(self.classes)
+            if np.isfinite(self.distance[i, j])
+        ]
+        return sorted(found, key=lambda one: -one.excess)
+
+    def to_json(self) -> dict[str, Any]:
+        """Numbers by class and by site, for `--out FILE.json`."""
+        rows = [] if self.distance is None else self.distance.tolist()
+        return {
+            "round": self.round,
+            "largest_distance": self.largest,
+            "classes": [
+                {"class": name, "consensus": float(c), "eigengap": float(g)}
+                for name, c, g in zip(self.classes, self.consensus, self.eigengap, strict=True)
+            ],
+            "sites": [
+                {"site": site, "distance": [d if d == d else None for d in row]}
+                for site, row in zip(self.sites, rows)
+            ],
+        }
+
+
+def excesses(distance: Floats) -> Floats:
+    """Each distance [sites, classes] minus its class's median, in robust SDs of that class.
+
+    A class in which all sites are equally far has no spread: nobody stands apart in it.
+    """
+    if not distance.size:
+        return np.zeros_like(distance)
+    known = np.isfinite(distance)
+    away = np.where(known, distance, np.nan)
+    quiet = ~known.any(0)
+    away[:, quiet] = 0.0
+    middle = np.nanmedian(away, axis=0)
+    spread = _SPREAD * np.nanmedian(np.abs(away - middle), axis=0)
+    ratio = (away - middle) / np.where(spread > 1e-9, spread, np.inf)
+    found: Floats = np.where(known, ratio, np.nan)
+    return found
+
+
+_WHERE = f"{AGREEMENT}{FRAMES}/"
+
+
+def averages_subspaces(run: Run) -> bool:
+    """Whether the server of a run holds an agreement on subspaces."""
+    return _WHERE + "consensus" in run.state()
+
+
+def agreement(run: Run) -> Agreement:
+    """What the server of a run with subspaces holds about the sites' agreement."""
+    if not averages_subspaces(run):
+        raise RunError(
+            f"{run.config.method.name} does not average subspaces: there is no consensus to show",
+            where=str(run.path),
+            hint="A method that does: fedgrasp. A run needs at least one round.",
+        )
+    state, where = run.state(), _WHERE
+    distance = state.get(where + DISTANCE)
+    p = run.config.model.subspaces.dimension
+    return Agreement(
+        classes=tuple(run.classes),
+        sites=tuple(sorted(run.sites)),
+        consensus=state[where + "consensus"].double().numpy(),
+        eigengap=state[where + "eigengap"].double().numpy(),
+        distance=None if distance is None else distance.double().numpy(),
+        largest=float(np.sqrt(p) * np.pi / 2),
+        round=run.round,
+    )

@@ -1,0 +1,105 @@
+"""A picture of the sites' agreement: classes by consensus, and who is far from the mean."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from vitrail.audit.consensus import Agreement
+from vitrail.errors import ConfigError
+from vitrail.files import write_bytes
+from vitrail.report.confusion import short_name
+
+_MOST_NAMES = 80
+_INK, _BAR, _GAP = "#333333", "#0072B2", "#D55E00"
+
+
+def consensus_picture(found: Agreement, path: Path) -> None:
+    """Draw it as PNG or SVG: bars of consensus and eigengap, beside them a map of distances."""
+    form = path.suffix.casefold().lstrip(".")
+    if form not in ("png", "svg"):
+        raise ConfigError(
+            f"a picture cannot be written as {path.name!r}",
+            where="--out",
+            hint="Use a name in .png, .svg or .json.",
+        )
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "vitrail"}):
+        figure = _figure(found)
+        buffer = io.BytesIO()
+        date = {"Date": None} if form == "svg" else {}
+        figure.savefig(buffer, format=form, metadata=date)
+    write_bytes(path, buffer.getvalue())
+
+
+def consensus_lines(found: Agreement) -> list[str]:
+    """The classes with the most and the least agreement, and who stands apart most, in words."""
+    order = np.argsort(-found.consensus, kind="stable")
+    best, worst = int(order[0]), int(order[-1])
+    lines = [
+        f"agreed most: {found.classes[best]} (consensus {found.consensus[best]:.2f})",
+        f"agreed least: {found.classes[worst]} (consensus {found.consensus[worst]:.2f}, "
+        f"eigengap {found.eigengap[worst]:.2f})",
+    ]
+    apart = found.apart()
+    if not apart:
+        return [*lines, "the server saw no site's own subspaces, so nobody's distance is known"]
+    first = apart[0]
+    return [
+        *lines,
+        f"furthest from the others: {first.site} on {first.label} (distance "
+        f"{first.distance:.2f} of {found.largest:.2f}, {first.excess:.1f} robust SDs over the "
+        "median site)",
+    ]
+
+
+def _figure(found: Agreement) -> Figure:
+    order = np.argsort(-found.consensus, kind="stable")
+    count = len(order)
+    height = min(max(0.17 * count, 2.2), 14.0) + 1.1
+    sites = len(found.sites) if found.distance is not None else 0
+    width = min(0.3 * sites, 9.0)
+    figure = Figure(figsize=(5.2 + width, height), dpi=130, facecolor="white")
+    figure.set_layout_engine("constrained")
+    if found.distance is None:
+        _bars(figure.subplots(), found, order)
+        return figure
+    ratios = [3.0, max(width, 1.2)]
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=ratios)
+    _bars(left, found, order)
+    _map(figure, right, found, order)
+    return figure
+
+
+def _bars(axes: Any, found: Agreement, order: Any) -> None:
+    """Consensus as a bar, the eigengap as a mark on it."""
+    at = np.arange(len(order))
+    axes.barh(at, found.consensus[order], color=_BAR, height=0.7, label="consensus")
+    axes.plot(found.eigengap[order], at, "|", color=_GAP, ms=9, mew=2, label="eigengap")
+    axes.set_xlim(0, 1)
+    axes.set_ylim(len(order) - 0.4, -0.6)
+    step = -(-len(order) // _MOST_NAMES)
+    names = [short_name(found.classes[i]) for i in order]
+    axes.set_yticks(at[::step], names[::step], fontsize=7)
+    axes.tick_params(labelsize=7, colors=_INK)
+    axes.set_xlabel(f"agreement of the sites, round {found.round}", fontsize=8, color=_INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="lower right", fontsize=7, frameon=True)
+
+
+def _map(figure: Figure, axes: Any, found: Agreement, order: Any) -> None:
+    """Geodesic distances, dark where a site is far; white with a cross where it never took part."""
+    assert found.distance is not None
+    values = found.distance[:, order].T
+    image = axes.imshow(values, cmap="Greys", vmin=0.0, aspect="auto", interpolation="nearest")
+    for row, column in np.argwhere(~np.isfinite(values)):
+        axes.plot(column, row, "x", color=_GAP, ms=4)
+    axes.tick_params(labelleft=False, labelsize=7, colors=_INK)
+    axes.set_xticks(range(len(found.sites)), map(short_name, found.sites), fontsize=7, rotation=90)
+    bar = figure.colorbar(image, ax=axes, shrink=0.6)
+    bar.set_label(f"distance from the mean (at most {found.largest:.2f})", fontsize=7)
+    bar.ax.tick_params(labelsize=7)
