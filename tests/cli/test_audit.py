@@ -1,6 +1,7 @@
 """`vitrail audit` as a user meets it, what it must never read, and what it must never show."""
 
 import json
+import math
 import shutil
 
 import pytest
@@ -135,6 +136,54 @@ def test_sites_may_be_audited_one_after_the_other(audit, made, tmp_path):
         raw = (copy / "sites" / site / "ledger.jsonl").read_text().splitlines()
         kinds = [json.loads(line)["kind"] for line in raw]
         assert kinds.count("separability") == 1 and "audit" not in kinds
+
+
+def test_lent_models_leave_through_the_door_once(audit, made, tmp_path):
+    """Afterwards a site can use them without looking into any other folder."""
+    copy = tmp_path / "copy"
+    shutil.copytree(made / "secret", copy)
+    one, two, three = vitrail.load(copy).sites
+    words = ("--site", one, "--lend", two, "--json", "a.json", "--force")
+    assert audit(copy, *words)[0] == 0
+    told = json.loads((tmp_path / "a.json").read_text())["sites"][0]["classes"]
+    assert all({"local", "shared", two} == set(c["covered"]) == set(c["swapped"]) for c in told)
+    raw = (copy / "sites" / two / "ledger.jsonl").read_text().splitlines()
+    (line,) = [line for line in map(json.loads, raw) if line["kind"] == "local model"]
+    size = sum(4 * math.prod(shape) for _, shape in line["tensors"])
+    assert line["bytes"] == size > 0 and line["guarantee"].startswith("empirical")
+    whole = (tmp_path / "a.json").read_bytes()
+    for other in (two, three):
+        shutil.rmtree(copy / "sites" / other)
+    assert audit(copy, *words)[0] == 0
+    assert (tmp_path / "a.json").read_bytes() == whole
+    code, _, err = audit(copy, "--site", one, "--lend", "nowhere")
+    assert code == 2 and "no site 'nowhere'" in err
+    (file,) = (copy / "server" / "lent").iterdir()
+    file.write_bytes(b"spoiled")
+    code, _, err = audit(copy, *words)
+    assert code == 2 and len(err.splitlines()) == 1
+
+
+def test_a_run_obeys_an_audit_and_says_what_is_wrong_with_it(command, made, tmp_path):
+    run = vitrail.load(made / "run")
+    entry = {"class": run.classes[0], "score": 4.0, "verdict": "biased", "prototypes": [1]}
+    told = {"sites": [{"site": run.sites[0], "classes": [entry]}]}
+    write_json(tmp_path / "a.json", told)
+    config = made / "run" / "config.toml"
+    words = ("run", config, "--debias", "a.json", "--remedy", "weigh", "--quiet", "--out", "after")
+    assert command(*words)[0] == 0
+    stored = vitrail.load(tmp_path / "after").config.debias
+    assert stored.remedies == ("weigh",) and stored.findings[0].prototypes == (1,)
+    told["sites"][0]["site"] = "nowhere"
+    write_json(tmp_path / "b.json", told)
+    for words, wrong in (
+        (("--debias", "b.json"), "no site 'nowhere'"),
+        (("--debias", "absent.json"), "no file"),
+        (("--debias", "a.json", "--remedy", "heal"), "no remedy 'heal'"),
+        (("--remedy", "mask"), "needs an audit"),
+    ):
+        code, _, err = command("run", config, *words, "--out", "never")
+        assert code == 2 and wrong in err and not (tmp_path / "never").exists()
 
 
 def test_a_missing_local_model_is_trained_on_the_spot_and_is_the_same(audit, made, tmp_path):

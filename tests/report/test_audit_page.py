@@ -1,6 +1,7 @@
 """The audit's page: what it says on top, for every outcome, and with hostile names."""
 
 import re
+from dataclasses import replace
 from html import unescape
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from vitrail.audit.federation import together
 from vitrail.audit.look import Attention, Look, Said
 from vitrail.audit.null import Null
 from vitrail.audit.site import Alarm, SiteAudit
+from vitrail.audit.units import UnitEvidence
 from vitrail.report.audit_page import audit_page
 from vitrail.report.audit_words import facts, headline, p_text, readings
 
@@ -127,6 +129,28 @@ def test_both_readings_are_shown_and_one_is_supported(finding):
         told = readings(finding("n", "a", 3.0, 1e-7, without=without))
         assert [one[0] for one in told] == ["A shortcut", "A minority"]
         assert [one[0] for one in told if one[2]] == [name]
+
+
+def test_prototypes_that_look_at_the_place_come_first(finding):
+    bad = finding("north", "crow", 9.5, 1e-7, "place")
+    units = [
+        UnitEvidence(n, n == 3, 2.0 if n == 3 else -0.5, 0.1, 0.4, None, "maps", None)
+        for n in range(20)
+    ]
+    bad = replace(bad, units=tuple(units))
+    page = text(written(together([site("north", bad)]), ("crow",), [seen(bad)]))
+    listed = page.split("overlap of their boxes")[1]
+    assert listed.split()[:3] == ["3", "yes", "+2.00"] and "8 more" in listed
+    assert bad.prototypes == (3,) and bad.to_json()["prototypes"] == [3]
+    assert finding("n", "a", 3.0, 0.9).prototypes == ()
+
+
+def test_models_that_others_lent_are_told(finding):
+    bad = finding("north", "crow", 9.5, 1e-7, "place")
+    bad = replace(bad, flipped={**bad.flipped, HOSTILE: 0.25})
+    page = written(together([site("north", bad)]), ("crow",))
+    assert "Models that other sites lent" in page and "<script" not in page
+    assert "+25 points" in page
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from vitrail.audit.contrast import contrasts
 from vitrail.audit.desk import Desk, parts
 from vitrail.audit.extract import Extractor, tables_of
 from vitrail.audit.federation import Audit, together
+from vitrail.audit.lend import lend, lent
 from vitrail.audit.null import Null, shipped
 from vitrail.audit.obey import config_digest
 from vitrail.audit.separability import Separability
@@ -33,10 +34,11 @@ TABLES = "separability.json"
 Keep = Callable[[Desk, SiteAudit], None]
 
 
-def desk_of(run: Run, federation: Federation, site: str) -> Desk:
+def desk_of(run: Run, federation: Federation, site: str, lenders: Sequence[str] = ()) -> Desk:
     """A site's own images and models; the local model is trained on the spot if there is none.
 
     The shared model is the global one, or the site's personal one where there is no global one.
+    `lenders` are sites that agreed to lend their local models.
     """
     rows = federation.sites[site]
     wanted = _ENOUGH * len(run.classes)
@@ -50,6 +52,7 @@ def desk_of(run: Run, federation: Federation, site: str) -> Desk:
         images.labels[chosen],
         run.model(site, "local"),
         shared,
+        {name: lent(run, name) for name in lenders if name != site},
         sizes=None if images.sizes is None else images.sizes[chosen],
     )
 
@@ -60,20 +63,24 @@ def audit_run(
     null: Null | None = None,
     tell: Callable[[str], None] | None = None,
     keep: Keep | None = None,
+    lenders: Sequence[str] = (),
 ) -> Audit:
     """Audit some sites of a finished run (None: all), each on its own images.
 
     `tell` hears what is being done; `keep` gets each site's desk with its audit, while it is
-    there. Where several sites are audited, what each tells the others is in its ledger.
+    there. Where several sites are audited, what each tells the others is in its ledger; so are
+    the local models of `lenders`, the sites that agreed to lend theirs.
     """
-    _check(run, sites or ())
+    _check(run, (*(sites or ()), *lenders))
     federation = images_of(run)
     null = null or shipped()
     chosen = tuple(dict.fromkeys(sites or run.sites))
     told = tables(run, federation, chosen)
+    for site in lenders:
+        lend(run, federation, site)
     found: list[SiteAudit] = []
     for site in chosen:
-        desk = desk_of(run, federation, site)
+        desk = desk_of(run, federation, site, lenders)
         key = server(run.config.run.seed).at("audit", site)
         one = audit_site(desk, contrasts(told, site), key, null, tell)
         if keep is not None:

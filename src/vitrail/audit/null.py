@@ -31,10 +31,6 @@ class Null:
         """From the scores of unbiased federations."""
         return Null(tuple(sorted(float(s) for s in scores)), about)
 
-    def to_json(self) -> dict[str, object]:
-        """The form of the file that ships: scores to three digits."""
-        return {"about": self.about, "scores": [round(score, 3) for score in self.scores]}
-
     def p_value(self, score: float) -> float:
         """The chance of a score at least as large where there is no bias."""
         values = np.asarray(self.scores, np.float64)

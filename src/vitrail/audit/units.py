@@ -114,12 +114,14 @@ def _nearest(desk: Desk, z: Tensor, label: int) -> _Near:
 
 def alike(one: Deployed, two: Deployed) -> bool:
     """Whether two models see patches in one latent space: equal up to their heads."""
-    body = two.network.state_dict()
-    return all(
-        torch.equal(tensor, body[name])
-        for name, tensor in one.network.state_dict().items()
-        if not name.startswith("head.")
-    )
+    first, second = (_body(model) for model in (one, two))
+    same = (torch.equal(tensor, second[name]) for name, tensor in first.items())
+    return first.keys() == second.keys() and all(same)
+
+
+def _body(model: Deployed) -> dict[str, Tensor]:
+    found = model.network.state_dict()
+    return {name: tensor for name, tensor in found.items() if not name.startswith("head.")}
 
 
 def correlation(one: Tensor, two: Tensor) -> Tensor:

@@ -40,6 +40,14 @@ def audit(
         list[str] | None,
         typer.Option("--site", metavar="NAME", help="Audit this site only; may be repeated."),
     ] = None,
+    lenders: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lend",
+            metavar="NAME",
+            help="This site agreed to lend its local model to the audit; may be repeated.",
+        ),
+    ] = None,
     json: Annotated[Path | None, typer.Option("--json", help="A JSON file to write.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="A report to write, in .html.")
@@ -58,7 +66,7 @@ def audit(
     opened = Run(run)
     album = Album()
     with progress() as tell:
-        found = audit_run(opened, sites or None, tell=tell, keep=album)
+        found = audit_run(opened, sites or None, tell=tell, keep=album, lenders=lenders or ())
     if not sites:
         keep_audit(opened, found, album.looks)  # for `vitrail report`
     _print(found)

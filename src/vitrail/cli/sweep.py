@@ -8,14 +8,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from vitrail.audit.null import Null, shipped
+from vitrail.audit.null import shipped
 from vitrail.cli.run import Quiet, Sets, _lines
 from vitrail.config import Loaded
 from vitrail.engine.run import OnRound
 from vitrail.engine.sweep import cells, load_grid, run_sweep
-from vitrail.files import write_json, write_text
+from vitrail.files import write_text
 from vitrail.report import exam_table, share, truth_grid  # noqa: F401  (they register their tables)
 from vitrail.report.compare import compare_runs, write_comparison
+from vitrail.report.debias_table import DEBIAS, debias_text, outcomes, stored
 from vitrail.report.fidelity_table import fidelity_table
 from vitrail.report.fidelity_table import table_text as fidelity_text
 from vitrail.report.presets import reproduction
@@ -90,6 +91,9 @@ def reproduce(
     if name.startswith(TRIAL):
         _trial(loaded, folder, quiet)
         return
+    if name == DEBIAS:
+        _debias(loaded, folder, quiet)
+        return
     paths = run_sweep(loaded, folder, _announce(quiet))
     for where in ("server", "sites"):
         typer.echo(
@@ -117,10 +121,22 @@ def _trial(loaded: Loaded, folder: Path, quiet: bool) -> None:
     if scores:
         p_value_picture([null.p_value(s) for s in scores], folder / "figures" / "p-values.png")
         typer.echo(f"wrote {folder / 'figures' / 'p-values.png'}")
-    if not trial.biased:
-        about = f"{len(scores)} classes of {trial.unbiased} unbiased federations"
-        write_json(folder / "figures" / "null.json", Null.of(scores, about).to_json())
-        typer.echo(f"wrote {folder / 'figures' / 'null.json'}")
+
+
+def _debias(loaded: Loaded, folder: Path, quiet: bool) -> None:
+    """Federations before and after each remedy that their own audit allows."""
+
+    def tell(what: str) -> OnRound | None:
+        if quiet:
+            return None
+        typer.echo(what, err=True)
+        return _lines()
+
+    found = []
+    for cell in cells(loaded):
+        known = stored(folder, cell)
+        found += outcomes(cell, folder, tell) if known is None else known
+    typer.echo(debias_text(found))
 
 
 def _announce(quiet: bool):  # type: ignore[no-untyped-def]

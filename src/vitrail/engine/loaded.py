@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -143,8 +144,12 @@ class Run:
             )
         if site is not None and site not in self.sites:
             raise RunError(f"there is no site {site!r} in this run", hint=nearest(site, self.sites))
-        plan, network = make_plan(self._loaded, self.classes, self.card["channels"])
-        tensors = self._tensors(plan, site, which)
+        plan, _ = make_plan(self._loaded, self.classes, self.card["channels"])
+        return self.deployed(self._tensors(plan, site, which))
+
+    def deployed(self, tensors: Mapping[str, torch.Tensor]) -> Deployed:
+        """The model of this run whose moving tensors are these."""
+        _, network = make_plan(self._loaded, self.classes, self.card["channels"])
         frozen = Checkpoints(self.folder.server).frozen()
         network.load_state_dict({**network.state_dict(), **frozen, **tensors})
         return Deployed(network, Normalize.of(self.config, self.card["channels"]), self.card)

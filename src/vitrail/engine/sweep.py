@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,20 +70,30 @@ def run_sweep(
     grid = cells(loaded)
     with Crew() as crew:
         for number, cell in enumerate(grid):
-            path = out / cell.name
-            if not RunFolder(path).config_file.exists():
-                start(cell.loaded, path, on_cell(number, len(grid), cell.name), crew)
-                continue
-            stored = RunFolder(path).open().config
-            if fingerprint(stored) != fingerprint(settled(cell.loaded)):
-                raise RunError(
-                    "this cell was run with another configuration",
-                    where=str(path),
-                    hint="Use another --out, or delete the folder to run it again.",
-                )
-            if not (path / "server" / "finished").exists():
-                resume(path, on_round=on_cell(number, len(grid), cell.name), crew=crew)
+            begin = partial(on_cell, number, len(grid), cell.name)
+            played(cell.loaded, out / cell.name, begin, crew)
     return [out / cell.name for cell in grid]
+
+
+def played(
+    loaded: Loaded, path: Path, begin: Callable[[], OnRound | None], crew: Crew | None = None
+) -> Path:
+    """A finished run in a folder: one that is there already, one that goes on, or a new one.
+
+    `begin` is asked who listens to the rounds, once there are any to play.
+    """
+    if not RunFolder(path).config_file.exists():
+        start(loaded, path, begin(), crew)
+        return path
+    if fingerprint(RunFolder(path).open().config) != fingerprint(settled(loaded)):
+        raise RunError(
+            "this cell was run with another configuration",
+            where=str(path),
+            hint="Use another --out, or delete the folder to run it again.",
+        )
+    if not (path / "server" / "finished").exists():
+        resume(path, on_round=begin(), crew=crew)
+    return path
 
 
 def _axes(sweep: Mapping[str, Any], source: str) -> Iterator[tuple[str, list[Any]]]:

@@ -15,7 +15,7 @@ from vitrail.local.terms import Terms
 from vitrail.release.defense import Defense
 from vitrail.release.frames import on_manifold
 from vitrail.release.ledger import Ledger
-from vitrail.release.message import Schema
+from vitrail.release.message import Schema, digest
 from vitrail.release.update import Update
 
 NO_GUARANTEE = "empirical: no formal guarantee"
@@ -95,6 +95,23 @@ class Door:
                     "guarantee": NO_GUARANTEE,
                 }
             )
+
+    def lend(self, kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Let a model of the site's own leave, because the site agreed: one line, once a model."""
+        found = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+        mark = digest({"kind": kind}, found)
+        lines = self.ledger.lines()
+        if not any(line.get("kind") == kind and line.get("id") == mark for line in lines):
+            self.ledger.write(
+                {
+                    "kind": kind,
+                    "id": mark,
+                    "tensors": [[name, list(tensor.shape)] for name, tensor in found.items()],
+                    "bytes": sum(t.numel() * t.element_size() for t in found.values()),
+                    "guarantee": NO_GUARANTEE,
+                }
+            )
+        return found
 
     def _collect(
         self, site: Site, schema: Schema, extra: Mapping[str, Tensor]

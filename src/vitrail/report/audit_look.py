@@ -12,6 +12,7 @@ from vitrail.audit.finding import Finding
 from vitrail.audit.look import Look, Said
 from vitrail.explain.evidence import Box
 from vitrail.report.audit_figures import empty_frame
+from vitrail.report.audit_units import unit_table
 from vitrail.report.audit_words import percent, readings
 from vitrail.report.evidence_html import drawing, framed, heat, number, store
 
@@ -22,7 +23,7 @@ def evidence_of(look: Look, at: int, shown: bool, doubted: bool) -> str:
     """The figures of a finding under a heading; `at` numbers it, `shown` allows pixels."""
     finding = look.finding
     body = _pictures(look, at) if shown else _places(look)
-    both = _readings(finding) if doubted else ""
+    both = unit_table(finding) + (_readings(finding) if doubted else "")
     return (
         f"<h3>{escape(finding.label)}: what the models look at</h3>"
         f'<p class="soft">{escape(_told(look))}</p>{body}{both}'

@@ -76,10 +76,19 @@ def facts(audit: Audit, finding: Finding) -> list[tuple[str, str]]:
             f"{_points(finding.flipped['local'])}, shared model "
             f"{_points(finding.flipped['shared'])}. The own model relies on the place by "
             f"{number(finding.relies, 1)} standard deviations, beyond random places and beyond the "
-            "shared model.",
+            f"shared model.{_lent(finding)}",
         ),
         ("What to do", f"<b>{escape(audit.action(finding))}</b>. People decide, not this page."),
     ]
+
+
+def _lent(finding: Finding) -> str:
+    """What the place does to the models that other sites lent."""
+    others = {n: v for n, v in finding.flipped.items() if n not in ("local", "shared")}
+    if not others:
+        return ""
+    each = ", ".join(f"{escape(name)} {_points(value)}" for name, value in others.items())
+    return f" Models that other sites lent: {each}."
 
 
 def sure(audit: Audit, finding: Finding) -> str:

@@ -1,0 +1,59 @@
+"""The prototypes of a class, one by one: who looks at the tested place, and who differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vitrail.audit.finding import Finding
+from vitrail.report.audit_words import percent
+from vitrail.report.evidence_html import number
+
+_MOST = 12  # prototypes that are listed
+_HEADS = (
+    "prototype<br>(shared model)",
+    "looks at<br>the place",
+    "activation, put into<br>other images",
+    "activation,<br>when covered",
+    "attention<br>in the place",
+    "distance to the<br>nearest own one",
+    "overlap of<br>their boxes",
+)
+
+
+def unit_table(finding: Finding) -> str:
+    """Those that the place moves most come first; nothing where there are none."""
+    listed = sorted(finding.units, key=lambda one: -one.rise)
+    if not listed:
+        return ""
+    rows = []
+    for one in listed[:_MOST]:
+        cells = (
+            str(one.unit),
+            "yes" if one.named else "no",
+            _signed(one.rise),
+            _signed(-one.drop),
+            _maybe(one.inside, percent),
+            _maybe(one.distance, lambda value: number(value, 2)),
+            _maybe(one.overlap, percent),
+        )
+        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    more = len(listed) - len(rows)
+    if more:
+        rows.append(f'<tr class="other"><td colspan="{len(_HEADS)}">{more} more</td></tr>')
+    by = "their vectors" if listed[0].by == "vectors" else "their maps (1 minus correlation)"
+    heads = "".join(f"<th>{head}</th>" for head in _HEADS)
+    return (
+        f'<div class="wide"><table class="audit"><thead><tr>{heads}</tr></thead>'
+        f'<tbody>{"".join(rows)}</tbody></table></div><p class="soft">Distances are those of {by}.'
+        " A prototype looks at the place if the place, put into other images, excites it more "
+        "than three standard deviations beyond what it does to prototypes of other classes.</p>"
+    )
+
+
+def _signed(value: float) -> str:
+    text = number(value, 2)
+    return f"+{text}" if text[0].isdigit() else text
+
+
+def _maybe(value: float | None, told: Callable[[float], str]) -> str:
+    return "-" if value is None else told(value)

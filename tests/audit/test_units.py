@@ -1,0 +1,67 @@
+"""Prototype by prototype: who looks at a planted mark, and how far two models are apart."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from vitrail.audit.contrast import Contrast
+from vitrail.audit.effects import probe
+from vitrail.audit.units import alike, correlation, units_of
+from vitrail.rng import server
+
+CORNER = Contrast(0, 9.0, "place", (0.125, 0.875), 1.0, 0.6, reach=(0.25, 0.25))
+TWO = [["green", "red"], ["blue", "blue"], ["yellow", "yellow"]]
+
+
+def found(desk, contrast=CORNER):
+    return units_of(desk, probe(desk, contrast, server(0)))
+
+
+def test_the_prototype_that_seeks_the_mark_is_named_and_no_other(make_desk, seeker):
+    desk = replace(make_desk(), shared=seeker(TWO))
+    green, red = found(desk)
+    assert (green.unit, red.unit) == (0, 1)
+    assert red.named and not green.named and red.rise > 1 > abs(green.rise)
+    assert red.drop > 1 > abs(green.drop) and red.inside > green.inside
+
+
+def test_a_shared_model_that_does_not_know_the_mark_has_nothing_to_name(make_desk):
+    (green,) = found(make_desk())
+    assert not green.named
+
+
+def test_masked_prototypes_are_not_listed(make_desk, seeker):
+    shared = seeker(TWO)
+    shared.network.head.mask[1] = 0
+    assert [one.unit for one in found(replace(make_desk(), shared=shared))] == [0]
+
+
+def test_each_is_compared_with_the_nearest_own_prototype(make_desk, seeker):
+    """Equal up to the head: by vectors. The own model has red alone, in another slot."""
+    desk = replace(make_desk(), shared=seeker(TWO))
+    green, red = found(desk)
+    assert green.by == red.by == "vectors" and red.distance == pytest.approx(0.0, abs=1e-9)
+    own, shared = (m.network.head.vectors.detach().double() for m in (desk.local, desk.shared))
+    assert green.distance == pytest.approx(float((own[0] - shared[0]).square().sum()))
+    assert red.overlap == 1.0 and green.overlap == 0.0
+
+
+def test_models_of_different_latent_spaces_are_compared_by_their_maps(make_desk, seeker):
+    local = seeker([["red"], ["blue"], ["yellow"]])
+    local.network.neck = torch.nn.Conv2d(3, 3, 1, bias=False)
+    local.network.neck.weight.data = 2 * torch.eye(3)[:, :, None, None]
+    desk = replace(make_desk(), local=local, shared=seeker(TWO))
+    assert not alike(desk.local, desk.shared)
+    assert all(one.by == "maps" and 0 <= one.distance <= 2 for one in found(desk))
+
+
+def test_correlation_is_that_of_numpy_and_nothing_for_flat_maps():
+    one, two = (torch.rand(5, 3, 2, 2, generator=server(s).torch()) for s in (1, 2))
+    wanted = np.corrcoef(
+        one.transpose(0, 1).flatten(1).numpy(), two.transpose(0, 1).flatten(1).numpy()
+    )[:3, 3:]
+    assert np.allclose(correlation(one, two).numpy(), wanted, atol=1e-6)
+    flat = torch.full((5, 1, 2, 2), 0.7)
+    assert correlation(flat, flat).item() == 0.0
