@@ -2,6 +2,7 @@
 
 import pytest
 
+import vitrail.cli.sweep  # noqa: F401  (it knows every table)
 from vitrail.config import load
 from vitrail.engine.run import start
 from vitrail.engine.sweep import cells, load_grid

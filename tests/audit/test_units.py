@@ -20,27 +20,32 @@ def found(desk, contrast=CORNER):
 
 
 def test_the_prototype_that_seeks_the_mark_is_named_and_no_other(make_desk, seeker):
-    desk = replace(make_desk(), shared=seeker(TWO))
-    green, red = found(desk)
+    models = {"shared": seeker(TWO), "local": seeker(TWO)}
+    green, red = found(replace(make_desk(), **models))
     assert (green.unit, red.unit) == (0, 1)
     assert red.named and not green.named and red.rise > 1 > abs(green.rise)
     assert red.drop > 1 > abs(green.drop) and red.inside > green.inside
 
 
-def test_a_shared_model_that_does_not_know_the_mark_has_nothing_to_name(make_desk):
+def test_what_the_own_model_brings_into_a_slot_is_named_too(make_desk):
+    """The shared model does not know the mark; the own model's prototype of that number does."""
     (green,) = found(make_desk())
+    assert green.named and green.own_rise > 1 > abs(green.rise)
+    (green,) = found(make_desk(mark=False))
     assert not green.named
 
 
 def test_masked_prototypes_are_not_listed(make_desk, seeker):
     shared = seeker(TWO)
     shared.network.head.mask[1] = 0
-    assert [one.unit for one in found(replace(make_desk(), shared=shared))] == [0]
+    desk = replace(make_desk(), shared=shared, local=seeker(TWO))
+    assert [one.unit for one in found(desk)] == [0]
 
 
 def test_each_is_compared_with_the_nearest_own_prototype(make_desk, seeker):
     """Equal up to the head: by vectors. The own model has red alone, in another slot."""
-    desk = replace(make_desk(), shared=seeker(TWO))
+    own = seeker([["red", "red"], ["blue", "blue"], ["yellow", "yellow"]])
+    desk = replace(make_desk(), shared=seeker(TWO), local=own)
     green, red = found(desk)
     assert green.by == red.by == "vectors" and red.distance == pytest.approx(0.0, abs=1e-9)
     own, shared = (m.network.head.vectors.detach().double() for m in (desk.local, desk.shared))
@@ -49,7 +54,7 @@ def test_each_is_compared_with_the_nearest_own_prototype(make_desk, seeker):
 
 
 def test_models_of_different_latent_spaces_are_compared_by_their_maps(make_desk, seeker):
-    local = seeker([["red"], ["blue"], ["yellow"]])
+    local = seeker(TWO)
     local.network.neck = torch.nn.Conv2d(3, 3, 1, bias=False)
     local.network.neck.weight.data = 2 * torch.eye(3)[:, :, None, None]
     desk = replace(make_desk(), local=local, shared=seeker(TWO))

@@ -134,7 +134,7 @@ def test_both_readings_are_shown_and_one_is_supported(finding):
 def test_prototypes_that_look_at_the_place_come_first(finding):
     bad = finding("north", "crow", 9.5, 1e-7, "place")
     units = [
-        UnitEvidence(n, n == 3, 2.0 if n == 3 else -0.5, 0.1, 0.4, None, "maps", None)
+        UnitEvidence(n, n == 3, 2.0 if n == 3 else -0.5, 0.0, 0.1, 0.4, None, "maps", None)
         for n in range(20)
     ]
     bad = replace(bad, units=tuple(units))

@@ -50,10 +50,10 @@ def test_marks_are_listed_apart_with_those_that_were_missed():
     seen = made(("a", "1"), [("a", "1", 40.0), ("b", "1", 2.0), ("b", "2", 1.0)], 0.9, "0.2")
     missed = made(("a", "1"), [("a", "1", 1.0), ("b", "1", 2.0), ("b", "2", 1.0)], 0.9, "x 0.5")
     quiet = made(None, [("a", "1", 1.0)])
-    lines = by_kind([seen, missed, quiet], NULL).splitlines()[1:]
-    assert [line.split() for line in lines] == [
-        ["emoji", "0.2", "iid", "1/1", "1", "1", "1/1"],
-        ["emoji", "x", "0.5", "iid", "1/1", "0", "0", "-"],
+    lines = by_kind([seen, missed, quiet], NULL).splitlines()[2:]
+    assert lines == [
+        "| emoji 0.2 | iid | 1/1 | 1 | 1 | 1/1 |",
+        "| emoji x 0.5 | iid | 1/1 | 0 | 0 | - |",
     ]
     assert unbiased_scores([seen, missed, quiet]) == [1.0]
 

@@ -42,16 +42,16 @@ class Covered:
 class Probe:
     """One class at one site: what the suspected region does, and what random regions do.
 
-    `rises` and `drops` [units] are mean changes of what the shared model's units find in images
-    of other classes with the region put in, and in own images with it covered.
+    `rises` and `drops` [units] are mean changes of what units find in images of other classes
+    with the region put in, and in own images with it covered, by model.
     """
 
     label: int
     donors: Tensor  # positions among the desk's images
     effect: Effect
     random: tuple[Effect, ...] = ()
-    rises: Tensor = field(default_factory=lambda: torch.zeros(0))
-    drops: Tensor = field(default_factory=lambda: torch.zeros(0))
+    rises: dict[str, Tensor] = field(default_factory=dict)
+    drops: dict[str, Tensor] = field(default_factory=dict)
     covered: dict[str, Covered] = field(default_factory=dict)
 
 
@@ -81,16 +81,20 @@ def probe(desk: Desk, contrast: Contrast, key: Key) -> Probe | None:
             {n: float((hits(after[n]) - hits(before[n])).mean()) for n in before},
         )
         found.append(effect)
-        rises.append((now - units).mean(0))
+        rises.append(_change(units, now))
     left, drops = _covered(desk, pool, label, regions[0])
     return Probe(label, donors, found[0], tuple(found[1:]), rises[0], drops, left)
 
 
-def _outcome(desk: Desk, images: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-    """Every model's logits, and what each unit of the shared one finds in each image."""
+def _outcome(desk: Desk, images: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Every model's logits, and what each unit of the site's two models finds in each image."""
     z = desk.begin(images)
     found = {name: logits(model, z) for name, model in desk.models.items()}
-    return found, peaks(desk.shared, z)
+    return found, {"local": peaks(desk.local, z), "shared": peaks(desk.shared, z)}
+
+
+def _change(before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: (after[name] - before[name]).mean(0) for name in before}
 
 
 def _hits(found: Tensor, label: int) -> Tensor:
@@ -106,7 +110,7 @@ def without(desk: Desk, own: Tensor, label: int, region: Region) -> Tensor:
 
 def _covered(
     desk: Desk, own: Tensor, label: int, region: Region
-) -> tuple[dict[str, Covered], Tensor]:
+) -> tuple[dict[str, Covered], dict[str, Tensor]]:
     """What is left of predictions and of units when the region is blurred over, or undone."""
     before, units = _outcome(desk, own)
     after, now = _outcome(desk, without(desk, own, label, region))
@@ -119,4 +123,4 @@ def _covered(
         )
         for name in before
     }
-    return found, (units - now).mean(0)
+    return found, _change(now, units)

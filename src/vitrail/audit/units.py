@@ -28,8 +28,10 @@ class UnitEvidence:
     """One prototype of a class in the shared model, seen from one site.
 
     `rise` is the mean gain of its activation when the place is put into images of other
-    classes, `drop` the mean loss when it is covered in own ones; `named` says that the rise is
-    beyond what the place does to prototypes of other classes. `inside` is the share of its
+    classes, `drop` the mean loss when it is covered in own ones; `own_rise` is the gain of the
+    prototype of that number in the site's own model, which is what the site brings into the
+    mean. `named` says that either is beyond what the place does to prototypes of other classes:
+    a mean of sites dilutes what one of them learned. `inside` is the share of its
     activation in the place; `distance` and `overlap` (of the boxes) compare it with the nearest
     prototype of the site's own model, by `vectors` or by `maps` (1 minus their correlation).
     """
@@ -37,6 +39,7 @@ class UnitEvidence:
     unit: int
     named: bool
     rise: float
+    own_rise: float
     drop: float
     inside: float | None
     distance: float | None
@@ -53,15 +56,15 @@ def units_of(desk: Desk, found: Probe) -> tuple[UnitEvidence, ...]:
     """Every prototype in use of the probed class."""
     head = parts(desk.shared)
     own = (head.owner == found.label) & head.alive()
-    usual = found.rises[(head.owner != found.label) & head.alive()]
-    limit = float(usual.mean() + _BEYOND * usual.std()) if len(usual) > 1 else 0.0
+    others = (head.owner != found.label) & head.alive()
+    limit = {name: _limit(rises[others]) for name, rises in found.rises.items()}
     z = desk.begin(desk.pixels[found.donors])
     seen = maps(desk.shared, z)
     near = _nearest(desk, z, found.label)
     size = (desk.pixels.shape[2], desk.pixels.shape[3])
     listed = []
     for unit in torch.nonzero(own)[:, 0].tolist():
-        rise = float(found.rises[unit])
+        rises = {name: float(each[unit]) for name, each in found.rises.items()}
         distance, overlap = None, None
         if unit in near.at:
             distance, other = near.at[unit]
@@ -69,9 +72,10 @@ def units_of(desk: Desk, found: Probe) -> tuple[UnitEvidence, ...]:
         listed.append(
             UnitEvidence(
                 unit,
-                rise > max(limit, 0.0),
-                rise,
-                float(found.drops[unit]),
+                any(rises[name] > limit[name] for name in rises),
+                rises["shared"],
+                rises["local"],
+                float(found.drops["shared"][unit]),
                 inside(seen[:, unit], found.effect.region.boxes, size),
                 distance,
                 near.by,
@@ -79,6 +83,13 @@ def units_of(desk: Desk, found: Probe) -> tuple[UnitEvidence, ...]:
             )
         )
     return tuple(listed)
+
+
+def _limit(usual: Tensor) -> float:
+    """Beyond what a place does to prototypes that have nothing to do with it, and above 0."""
+    if len(usual) < 2:
+        return 0.0
+    return max(0.0, float(usual.mean() + _BEYOND * usual.std()))
 
 
 @dataclass(frozen=True)

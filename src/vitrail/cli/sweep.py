@@ -8,23 +8,23 @@ from typing import Annotated, Literal
 
 import typer
 
-from vitrail.audit.null import shipped
 from vitrail.cli.run import Quiet, Sets, _lines
-from vitrail.config import Loaded
 from vitrail.engine.run import OnRound
-from vitrail.engine.sweep import cells, load_grid, run_sweep
+from vitrail.engine.sweep import load_grid, run_sweep
 from vitrail.files import write_text
-from vitrail.report import exam_table, share, truth_grid  # noqa: F401  (they register their tables)
+from vitrail.report import (  # noqa: F401  (they register their tables)
+    debias_table,
+    exam_table,
+    share,
+    trial_table,
+    truth_grid,
+)
 from vitrail.report.compare import compare_runs, write_comparison
-from vitrail.report.debias_table import DEBIAS, debias_text, outcomes, stored
 from vitrail.report.fidelity_table import fidelity_table
 from vitrail.report.fidelity_table import table_text as fidelity_text
 from vitrail.report.presets import reproduction
 from vitrail.report.statistics import table_text
 from vitrail.report.tables import TABLES
-from vitrail.report.trial import TRIAL, cases
-from vitrail.report.trial_figure import p_value_picture
-from vitrail.report.trial_table import by_kind, summarize, unbiased_scores
 
 Figure = Annotated[
     str, typer.Option("--figure", help="accuracy, balanced_accuracy, auroc, loss, ...")
@@ -88,12 +88,6 @@ def reproduce(
     if "table" in loaded.sweep:
         typer.echo(TABLES[loaded.sweep["table"]](loaded, folder, _announce(quiet)))
         return
-    if name.startswith(TRIAL):
-        _trial(loaded, folder, quiet)
-        return
-    if name == DEBIAS:
-        _debias(loaded, folder, quiet)
-        return
     paths = run_sweep(loaded, folder, _announce(quiet))
     for where in ("server", "sites"):
         typer.echo(
@@ -107,36 +101,6 @@ def reproduce(
         text = fidelity_text(rows)
         typer.echo(f"\nexplanations beside those of the run without a defense\n{text}")
         write_text(folder / "figures" / "fidelity.txt", text + "\n")
-
-
-def _trial(loaded: Loaded, folder: Path, quiet: bool) -> None:
-    """The audit's own tables: nothing is trained, so there are no runs to compare."""
-    show = None if quiet else lambda n, of, cell: typer.echo(f"[{n + 1}/{of}] {cell}", err=True)
-    found, null = cases(cells(loaded), folder, show), shipped()
-    trial = summarize(found, null)
-    typer.echo(trial.text())
-    if trial.biased:
-        typer.echo(f"\n{by_kind(found, null)}")
-    scores = unbiased_scores(found)
-    if scores:
-        p_value_picture([null.p_value(s) for s in scores], folder / "figures" / "p-values.png")
-        typer.echo(f"wrote {folder / 'figures' / 'p-values.png'}")
-
-
-def _debias(loaded: Loaded, folder: Path, quiet: bool) -> None:
-    """Federations before and after each remedy that their own audit allows."""
-
-    def tell(what: str) -> OnRound | None:
-        if quiet:
-            return None
-        typer.echo(what, err=True)
-        return _lines()
-
-    found = []
-    for cell in cells(loaded):
-        known = stored(folder, cell)
-        found += outcomes(cell, folder, tell) if known is None else known
-    typer.echo(debias_text(found))
 
 
 def _announce(quiet: bool):  # type: ignore[no-untyped-def]

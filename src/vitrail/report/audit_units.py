@@ -13,6 +13,7 @@ _HEADS = (
     "prototype<br>(shared model)",
     "looks at<br>the place",
     "activation, put into<br>other images",
+    "the same, of the<br>own model's",
     "activation,<br>when covered",
     "attention<br>in the place",
     "distance to the<br>nearest own one",
@@ -22,7 +23,7 @@ _HEADS = (
 
 def unit_table(finding: Finding) -> str:
     """Those that the place moves most come first; nothing where there are none."""
-    listed = sorted(finding.units, key=lambda one: -one.rise)
+    listed = sorted(finding.units, key=lambda one: -max(one.rise, one.own_rise))
     if not listed:
         return ""
     rows = []
@@ -31,6 +32,7 @@ def unit_table(finding: Finding) -> str:
             str(one.unit),
             "yes" if one.named else "no",
             _signed(one.rise),
+            _signed(one.own_rise),
             _signed(-one.drop),
             _maybe(one.inside, percent),
             _maybe(one.distance, lambda value: number(value, 2)),
@@ -45,8 +47,9 @@ def unit_table(finding: Finding) -> str:
     return (
         f'<div class="wide"><table class="audit"><thead><tr>{heads}</tr></thead>'
         f'<tbody>{"".join(rows)}</tbody></table></div><p class="soft">Distances are those of {by}.'
-        " A prototype looks at the place if the place, put into other images, excites it more "
-        "than three standard deviations beyond what it does to prototypes of other classes.</p>"
+        " A prototype looks at the place if the place, put into other images, excites it, or the "
+        "own model's of that number, more than three standard deviations beyond what it does to "
+        "prototypes of other classes.</p>"
     )
 
 

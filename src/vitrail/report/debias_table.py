@@ -19,11 +19,11 @@ from vitrail.engine.deployed import Deployed
 from vitrail.engine.loaded import Run
 from vitrail.engine.reference import images_of
 from vitrail.engine.run import OnRound
-from vitrail.engine.sweep import Cell, played
+from vitrail.engine.sweep import Cell, cells, played
 from vitrail.errors import ConfigError
 from vitrail.files import write_json
+from vitrail.report.tables import TABLES, OnCell, markdown
 
-DEBIAS = "debias"  # the table that ends here
 BEFORE, CLEAN = "biased, no remedy", "never biased"
 Tell = Callable[[str], OnRound | None]
 
@@ -133,23 +133,40 @@ def recalls(
 def debias_text(found: Sequence[Outcome]) -> str:
     """Mean and SD over seeds, and the change against no remedy seed by seed."""
     before = {one.seed: one.biased for one in found if one.remedy == BEFORE}
-    lines = [f"{'':<20} {'biased class':<16} {'change':<16} {'other classes':<16} seeds"]
-    for name in dict.fromkeys((BEFORE, *REMEDIES, CLEAN)):
+    rows = []
+    for name in (BEFORE, *REMEDIES, CLEAN):
         mine = [one for one in found if one.remedy == name]
         if not mine:
-            lines.append(f"{name:<20} the audits name nothing that it could be told")
+            rows.append([name, "-", "-", "-", "0"])
             continue
         change = [one.biased - before[one.seed] for one in mine]
-        cells = [_spread([one.biased for one in mine])]
-        cells.append("" if name == BEFORE else _spread(change, "+"))
-        cells.append(_spread([one.others for one in mine]))
-        lines.append(f"{name:<20} " + " ".join(f"{c:<16}" for c in cells) + f" {len(mine)}")
-    return "\n".join(lines)
+        rows.append(
+            [
+                name,
+                _spread([one.biased for one in mine]),
+                "" if name == BEFORE else _spread(change, "+"),
+                _spread([one.others for one in mine]),
+                str(len(mine)),
+            ]
+        )
+    return markdown(["", "biased class", "change", "other classes", "seeds"], rows)
 
 
 def _spread(values: Sequence[float], sign: str = "") -> str:
     spread = np.std(values, ddof=1) if len(values) > 1 else float("nan")
     return f"{np.mean(values):{sign}.3f} ± {spread:.3f}"
+
+
+@TABLES.register("debias")
+def debias_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
+    """Federations before and after each remedy that their own audit allows."""
+    found: list[Outcome] = []
+    whole = cells(grid)
+    for number, cell in enumerate(whole):
+        known = stored(folder, cell)
+        tell = partial(on_cell, number, len(whole))
+        found += outcomes(cell, folder, tell) if known is None else known
+    return debias_text(found)
 
 
 def stored(folder: Path, cell: Cell) -> list[Outcome] | None:

@@ -25,8 +25,6 @@ from vitrail.files import write_json
 from vitrail.models.network import make_network
 from vitrail.rng import server
 
-TRIAL = "audit"  # tables whose name begins so end here instead of in a comparison
-
 
 @dataclass(frozen=True)
 class Case:
@@ -114,7 +112,7 @@ def _inside(
 
 
 def cases(
-    grid: Sequence[Cell], folder: Path, tell: Callable[[int, int, str], None] | None = None
+    grid: Sequence[Cell], folder: Path, tell: Callable[[int, int, str], object] | None = None
 ) -> list[Case]:
     """Every cell of a grid, those that were done before from their files."""
     found = []

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from vitrail.audit.finding import LEVEL
-from vitrail.audit.null import Null, holm
-from vitrail.report.trial import Case
+from vitrail.audit.null import Null, holm, shipped
+from vitrail.config import Loaded
+from vitrail.engine.sweep import cells
+from vitrail.report.tables import TABLES, OnCell, markdown
+from vitrail.report.trial import Case, cases
+from vitrail.report.trial_figure import p_value_picture
 
 
 def unbiased_scores(found: Sequence[Case]) -> list[float]:
@@ -32,22 +37,24 @@ class Trial:
     false_alarms: int
 
     def text(self) -> str:
-        """As lines for a terminal and the docs."""
-        low, high = exact_interval(self.false_alarms, self.unbiased)
-        at, to = exact_interval(self.first, self.judged)
-        return "\n".join(
-            [
-                f"{self.biased} biased federations ({self.judged} with images enough at the site), "
-                f"{self.unbiased} unbiased",
-                f"AUC per site and class            {self.auc:.3f}",
-                f"origin (site and class) first     {self.first}/{self.judged} "
-                f"(95 % interval {at:.2f} to {to:.2f})",
-                f"verdict `biased` for the origin   {self.named}/{self.judged}",
-                f"center inside the mark            {self.inside[0]}/{self.inside[1]}",
-                f"unbiased federations with alarm   {self.false_alarms}/{self.unbiased} "
-                f"(95 % interval {low:.3f} to {high:.3f})",
-            ]
-        )
+        """As a Markdown table."""
+        rows = [
+            ["biased federations", f"{self.biased}, of which {self.judged} can be judged"],
+            ["AUC per site and class", f"{self.auc:.3f}"],
+            ["origin (site and class) first", _share(self.first, self.judged)],
+            ["verdict `biased` for the origin", _share(self.named, self.judged)],
+            ["center of the place inside the mark", _share(*self.inside)],
+        ]
+        rows = rows if self.biased else []
+        if self.unbiased:
+            told = _share(self.false_alarms, self.unbiased)
+            rows.append(["unbiased federations with an alarm", told])
+        return markdown(["", ""], rows)
+
+
+def _share(hits: int, count: int) -> str:
+    low, high = exact_interval(hits, count)
+    return f"{hits} of {count} (95 % interval {low:.3f} to {high:.3f})"
 
 
 def summarize(found: Sequence[Case], null: Null) -> Trial:
@@ -88,19 +95,33 @@ def summarize(found: Sequence[Case], null: Null) -> Trial:
 
 
 def by_kind(found: Sequence[Case], null: Null) -> str:
-    """Where it works and where it fails: a line for each kind of mark and way to deal images."""
-    lines = [f"{'mark':<24} {'images':<10} judged  first  named  center"]
+    """Where it works and where it fails: a row for each kind of mark and way to deal images."""
+    rows = []
     for name in dict.fromkeys(item.mark for item in found if item.truth is not None):
         for way in dict.fromkeys(item.partition for item in found):
             some = [item for item in found if item.mark == name and item.partition == way]
             if some:
                 one = summarize(some, null)
-                center = f"{one.inside[0]}/{one.inside[1]}" if one.inside[1] else "-"
-                lines.append(
-                    f"{name:<24} {way:<10} {one.judged}/{one.biased:<4}  {one.first:<5}  "
-                    f"{one.named:<5}  {center}"
-                )
-    return "\n".join(lines)
+                inside = f"{one.inside[0]}/{one.inside[1]}" if one.inside[1] else "-"
+                judged = f"{one.judged}/{one.biased}"
+                rows.append([name, way, judged, str(one.first), str(one.named), inside])
+    return markdown(["mark", "images", "judged", "first", "`biased`", "center"], rows)
+
+
+@TABLES.register("audit")
+def audit_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
+    """The audit on federations whose bias is known; nothing is trained."""
+    found, null = cases(cells(grid), folder, on_cell), shipped()
+    trial = summarize(found, null)
+    told = [trial.text()]
+    if trial.biased:
+        told.append(by_kind(found, null))
+    scores = unbiased_scores(found)
+    if scores:
+        picture = folder / "figures" / "p-values.png"
+        p_value_picture([null.p_value(score) for score in scores], picture)
+        told.append(f"wrote {picture}")
+    return "\n\n".join(told)
 
 
 def _consequence(key: tuple[str, str], item: Case) -> bool:
