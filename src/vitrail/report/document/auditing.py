@@ -129,6 +129,9 @@ def _finding(account: Account, one: Found, sights: Sequence[Sight]) -> Html:
         ("Put into other images", _swapped(one)),
         ("What to do", say("{}. People decide, not this page.", el("b", one["action"]))),
     ]
+    if one.get("prototypes"):
+        units = ", ".join(str(unit) for unit in one["prototypes"])
+        facts.insert(-1, ("Looked at by", f"parts {units} of the shared model"))
     rows = [part for name, text in facts for part in (el("dt", name), el("dd", text))]
     shown = any(s.site == one["site"] and s.label == one["class"] for s in sights)
     place = None if shown else _place(account, one)

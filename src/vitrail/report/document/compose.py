@@ -64,10 +64,10 @@ def compose(paths: Sequence[Path], viewer: Viewer, tell: Tell | None = None) -> 
     made: list[tuple[Section, list[Block]]] = [
         _each("summary", "Summary", _SUMMARY, desks, lambda d: (summary(d.account, tables),)),
         _each("training", "Training", _TRAINING, desks, lambda d: training(d.account)),
-        _each("parts", "What the model looks for", _PARTS, desks, _parts, images=True),
-        _each("why", "Why", _WHY, desks, _why, images=True),
+        _each("parts", "What the model looks for", _PARTS, desks, _parts),
+        _each("why", "Why", _WHY, desks, _why),
         _fidelity(desks),
-        _each("audit", "Audit", _AUDIT, desks, _audit, images=True),
+        _each("audit", "Audit", _AUDIT, desks, _audit),
         _each("privacy", "Privacy", _PRIVACY, desks, lambda d: privacy(d.account)),
         _compare(tables, desks),
         _each("reproduce", "Reproduce", _REPRODUCE, desks, _reproduce),
@@ -120,7 +120,6 @@ def _each(
     lead: str,
     desks: Sequence[_Desk],
     write: Callable[[_Desk], tuple[Block, ...]],
-    images: bool = False,
 ) -> tuple[Section, list[Block]]:
     """A section with a part for each run."""
     blocks: list[Block] = []
@@ -129,8 +128,13 @@ def _each(
         mine = write(desk)
         blocks += mine
         inside.append((desk.account.name, join(render(block) for block in mine)))
-    private = images and any(desk.private for desk in desks)
-    return Section(anchor, title, say(lead), (each_run(inside),), private), blocks
+    body = each_run(inside)
+    return Section(anchor, title, say(lead), (body,), _marked(desks, body)), blocks
+
+
+def _marked(desks: Sequence[_Desk], body: Html) -> bool:
+    """Whether a section shows an image that is not public."""
+    return any(desk.private for desk in desks) and "<use " in body
 
 
 def _parts(desk: _Desk) -> tuple[Block, ...]:
@@ -154,8 +158,9 @@ def _fidelity(desks: Sequence[_Desk]) -> tuple[Section, list[Block]]:
     blocks = fidelity(
         [d.account for d in desks], [d.seen for d in desks], [d.photos for d in desks]
     )
-    private = any(desk.private for desk in desks)
-    return Section("fidelity", "Fidelity", say(_FIDELITY), blocks, private), list(blocks)
+    body = join(render(block) for block in blocks)
+    section = Section("fidelity", "Fidelity", say(_FIDELITY), (body,), _marked(desks, body))
+    return section, list(blocks)
 
 
 def _compare(tables: Sequence[Comparison], desks: Sequence[_Desk]) -> tuple[Section, list[Block]]:

@@ -129,6 +129,8 @@ def _spread(account: Account) -> Html | None:
     refused = sum(t.kind == "refused" for t in account.trouble)
     trouble = f" {count(refused, 'update')} were refused." if refused > 1 else ""
     trouble = " 1 update was refused." if refused == 1 else trouble
+    if known[low] == known[high]:
+        return say("It is {} at every site.{}", percent(known[low]), trouble)
     return say(
         "Between sites it goes from {} at {} to {} at {}.{}",
         percent(known[low]),

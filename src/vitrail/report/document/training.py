@@ -10,7 +10,7 @@ from vitrail.report.document.chart_lines import Series, lines
 from vitrail.report.document.chart_matrix import Cell, matrix
 from vitrail.report.document.chart_rows import Dot, dots
 from vitrail.report.document.markup import Html, el, say
-from vitrail.report.document.scale import amount, figure, percent
+from vitrail.report.document.scale import amount, count, figure, percent
 from vitrail.report.document.scene import Scene
 from vitrail.report.document.table import Column, Table
 from vitrail.report.trial_table import exact_interval
@@ -236,8 +236,8 @@ def _cost(account: Account) -> tuple[Block, ...]:
     lead = el(
         "p",
         say(
-            "{} rounds took {} s on this machine; all sites together sent {} and received {}.",
-            len(rows),
+            "{} took {} s on this machine; all sites together sent {} and received {}.",
+            count(len(rows), "round"),
             figure(seconds, 1),
             amount(up),
             amount(down),

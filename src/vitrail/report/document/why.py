@@ -179,7 +179,8 @@ def _row(
     photos: Photos,
 ) -> Html:
     if part.part == OTHER:
-        words = html(f"{count(part.units, 'more part')}, summed")
+        left = f"{count(part.units, 'more part')}, summed" if part.units else "left by rounding"
+        words = html(left)
         picture: Html = el("span")
         drawn = el("span")
     else:
