@@ -3,6 +3,8 @@
 import pytest
 
 import vitrail.cli.sweep  # noqa: F401  (it knows every table)
+from vitrail.attack.assault import chosen_attacks
+from vitrail.attack.leakage import load_leakage
 from vitrail.config import load
 from vitrail.engine.run import start
 from vitrail.engine.sweep import cells, load_grid
@@ -60,3 +62,16 @@ def test_a_grid_over_several_files_wants_their_folder(tmp_path):
     grid = cells(load_grid(file, overrides, tmp_path))
     assert overrides == () and {cell.loaded.base for cell in grid} == {tmp_path.resolve()}
     assert {cell.loaded.config.data.path for cell in grid} > {None, "cifar10.npz"}
+
+
+@pytest.mark.parametrize("file", sorted(p.name for p in (FOLDER / "leakage").glob("*.toml")))
+def test_a_table_of_attacks_can_be_read_at_both_scales(file):
+    plan = load_leakage(FOLDER / "leakage" / file, ("data.path='x'",))
+    assert next(iter(plan.rows)) == "none" and len(plan.rows) > 2
+    for attack in chosen_attacks(plan.options.attacks, plan.options.attack):
+        assert attack.summary
+    name, scale, _ = file.rsplit(".", 2)
+    other = {"small": "paper", "paper": "small"}[scale]
+    assert (FOLDER / "leakage" / f"{name}.{other}.toml").exists()
+    with pytest.raises(ConfigError, match="--data"):
+        reproduction(name, scale, None)

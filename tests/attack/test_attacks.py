@@ -14,7 +14,7 @@ from vitrail.attack.adapt import channel_weights
 from vitrail.attack.assault import assault
 from vitrail.attack.cases import Choice
 from vitrail.attack.labels import infer, recovered
-from vitrail.attack.matching import cosine, squared, total_variation
+from vitrail.attack.matching import cosine, flat, spread, squared, total_variation
 from vitrail.attack.scores import score
 from vitrail.errors import ConfigError, RunError
 from vitrail.models.backbones.lenet import LeNet, uniform_
@@ -29,14 +29,18 @@ def test_distances_are_the_formulas():
     draw = torch.Generator().manual_seed(0)
     a = {"w": torch.randn(2, 3, 4, generator=draw), "b": torch.randn(2, 3, generator=draw)}
     b = {"w": torch.randn(2, 3, 4, generator=draw), "b": torch.randn(2, 3, generator=draw)}
+    left, right = (flat(t, ["w", "b"]) for t in (a, b))
     for row in range(2):
         x, y = (torch.cat([t["w"][row].flatten(), t["b"][row]]).double() for t in (a, b))
-        assert float(squared(a, b)[row]) == pytest.approx(float((x - y).square().sum()), rel=1e-5)
+        gap = float((x - y).square().sum())
+        assert float(squared(left, right)[row]) == pytest.approx(gap, rel=1e-5)
         angle = float((x @ y) / (x.norm() * y.norm()))
-        assert float(cosine(a, b)[row]) == pytest.approx(1 - angle, rel=1e-4)
-    weights = {"w": torch.tensor([[1.0, 0, 1], [1, 1, 1]])}
-    kept = {"w": a["w"][:, [0, 2]], "b": a["b"]}, {"w": b["w"][:, [0, 2]], "b": b["b"]}
-    assert float(cosine(a, b, weights)[0]) == pytest.approx(float(cosine(*kept)[0]), rel=1e-5)
+        assert float(cosine(left, right)[row]) == pytest.approx(1 - angle, rel=1e-4)
+    trust = spread({"w": torch.tensor([[1.0, 0, 1], [1, 1, 1]])}, a)
+    kept = [flat({"w": t["w"][:, [0, 2]], "b": t["b"]}, ["w", "b"]) for t in (a, b)]
+    for measure in (cosine, squared):
+        without = float(measure(*kept)[0])
+        assert float(measure(left, right, trust)[0]) == pytest.approx(without, rel=1e-5)
     image = torch.zeros(1, 1, 1, 2, 2)
     image[..., 0, 0] = 1.0
     assert float(total_variation(image)) == pytest.approx(0.5 + 0.5)

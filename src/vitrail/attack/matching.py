@@ -16,34 +16,36 @@ Named = Mapping[str, Tensor]
 _TINY = 1e-20
 
 
-def squared(found: Named, target: Named, weights: Named | None = None) -> Tensor:
-    """sum |g - g*|^2 for each row (DLG's loss)."""
-    terms = []
-    for name, wanted in target.items():
-        gap = (found[name] - wanted).square()
-        terms.append(_weighed(gap, name, weights).flatten(1).sum(1))
-    return torch.stack(terms).sum(0)
+def squared(found: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
+    """sum |g - g*|^2 for each row of [R, P] (DLG's loss)."""
+    gap = (found - target).square()
+    return (gap if weights is None else gap * weights).sum(1)
 
 
-def cosine(found: Named, target: Named, weights: Named | None = None) -> Tensor:
-    """1 - <g, g*> / (|g| |g*|) for each row, over all tensors together (IG's loss)."""
-    dot, own, theirs = [], [], []
-    for name, wanted in target.items():
-        g = found[name]
-        scaled = _weighed(g, name, weights)
-        dot.append((scaled * wanted).flatten(1).sum(1))
-        own.append((scaled * g).flatten(1).sum(1))
-        theirs.append((_weighed(wanted, name, weights) * wanted).flatten(1).sum(1))
-    norms = torch.stack(own).sum(0) * torch.stack(theirs).sum(0)
-    return 1 - torch.stack(dot).sum(0) / (norms + _TINY).sqrt()
+def cosine(found: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
+    """1 - <g, g*> / (|g| |g*|) for each row of [R, P], over all tensors together (IG's loss)."""
+    scaled, wanted = (found, target) if weights is None else (found * weights, target * weights)
+    dot = (found * wanted).sum(1)
+    norms = (scaled * found).sum(1) * (wanted * target).sum(1)
+    return 1 - dot / (norms + _TINY).sqrt()
 
 
-def _weighed(value: Tensor, name: str, weights: Named | None) -> Tensor:
-    """A tensor [k, C, ...] times the weight [k, C] of its output channels, if there are any."""
-    if weights is None or name not in weights:
-        return value
-    own = weights[name]
-    return value * own.view(*own.shape, *(1,) * (value.dim() - own.dim()))
+def flat(named: Named, names: Sequence[str]) -> Tensor:
+    """Tensors [R, ...] side by side as one [R, P]."""
+    return torch.cat([named[name].flatten(1) for name in names], 1)
+
+
+def spread(weights: Named, like: Named) -> Tensor:
+    """Weights [R, C] of output channels as weights [R, P] of every number; 1 where none are."""
+    found = []
+    for name, tensor in like.items():
+        own = weights.get(name)
+        if own is None:
+            found.append(torch.ones_like(tensor).flatten(1))
+        else:
+            wide = own.view(*own.shape, *(1,) * (tensor.dim() - own.dim()))
+            found.append(wide.expand_as(tensor).flatten(1))
+    return torch.cat(found, 1)
 
 
 class Mismatch:
@@ -63,17 +65,21 @@ class Mismatch:
         self.scene, self.victim = scene, Victim(scene.network)
         self.measure = {"squared": squared, "cosine": cosine}[distance]
         at = list(rows)
-        self.turns = [turn.take(at) for turn in scene.turns]
+        self.turns = list(scene.turns)
+        self.targets: list[tuple[list[str], Tensor, Tensor | None]] = []
         given: Sequence[Named | None] = weights or [None] * len(scene.turns)
-        self.weights = [None if w is None else {n: t[at] for n, t in w.items()} for w in given]
+        for turn, own in zip(scene.turns, given, strict=True):
+            names = list(turn.directions)
+            trust = None if own is None else spread(own, turn.directions)[at]
+            self.targets.append((names, flat(turn.directions, names)[at], trust))
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """One loss a row, for images [R, n, C, H, W] and labels [R, n]."""
         found = []
-        for turn, weights in zip(self.turns, self.weights, strict=True):
+        for turn, (names, target, trust) in zip(self.turns, self.targets, strict=True):
             made = self.victim.changes(turn.sent, turn.recipe, x, y)
-            found.append(self.measure(made, turn.directions, weights))
-        return torch.stack(found).mean(0)
+            found.append(self.measure(flat(made, names), target, trust))
+        return found[0] if len(found) == 1 else torch.stack(found).mean(0)
 
 
 def total_variation(x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ started from the same model, so their gradients are computed at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -78,6 +78,8 @@ class Victim:
             rows = [
                 self._train(trained, rest, recipe, a, b, _plain) for a, b in zip(x, y, strict=True)
             ]
+        if len(rows) == 1:
+            return {name: tensor[None] for name, tensor in rows[0].items()}
         return {name: torch.stack([row[name] for row in rows]) for name in trained}
 
     def _train(
@@ -117,14 +119,17 @@ class Victim:
     @contextmanager
     def _mode(self, recipe: Recipe) -> Iterator[None]:
         """BatchNorm as the site has it: the batch's own statistics, or those it received."""
-        with ExitStack() as stack:
-            before = self.network.training
-            self.network.train(recipe.statistics == "batch")
-            if recipe.statistics == "batch":
-                stack.enter_context(statistics_kept(self.network))
-            try:
+        before, wanted = self.network.training, recipe.statistics == "batch"
+        if before != wanted:
+            self.network.train(wanted)
+        try:
+            if wanted:
+                with statistics_kept(self.network):
+                    yield
+            else:
                 yield
-            finally:
+        finally:
+            if before != wanted:
                 self.network.train(before)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from vitrail.cli.leakage import leakage
 from vitrail.cli.run import Quiet, Sets, _lines
 from vitrail.engine.run import OnRound
 from vitrail.engine.sweep import load_grid, run_sweep
@@ -22,7 +23,7 @@ from vitrail.report import (  # noqa: F401  (they register their tables)
 from vitrail.report.compare import compare_runs, write_comparison
 from vitrail.report.fidelity_table import fidelity_table
 from vitrail.report.fidelity_table import table_text as fidelity_text
-from vitrail.report.presets import reproduction
+from vitrail.report.presets import leaks, reproduction
 from vitrail.report.statistics import table_text
 from vitrail.report.tables import TABLES
 
@@ -82,6 +83,11 @@ def reproduce(
 ) -> None:
     """Make a results table again: the same grid, the same command as in the docs."""
     file, overrides = reproduction(name, scale, data)
+    if leaks(name):
+        leakage(
+            file, out or Path("runs") / f"{name}-{scale}", None, [*overrides, *(sets or ())], quiet
+        )
+        return
     base = data if data is not None and not overrides else None
     loaded = load_grid(file, (*overrides, *(sets or ())), base)
     folder = out or Path("runs") / f"{name}-{scale}"

@@ -22,14 +22,13 @@ def reproduction(
 
     A grid over several files wants the folder they lie in, which `load_grid` takes as its base.
     """
-    names = {
-        p.name.rpartition(".small.toml")[0] for p in (FOLDER / "reproduce").glob("*.small.toml")
-    }
+    names = set(_tables("reproduce")) | set(_tables("leakage"))
     if name not in names:
         raise ConfigError(
             f"there is no table {name!r}", where="reproduce", hint=nearest(name, names)
         )
-    file = FOLDER / "reproduce" / f"{name}.{scale}.toml"
+    folder = "leakage" if leaks(name) else "reproduce"
+    file = FOLDER / folder / f"{name}.{scale}.toml"
     text = file.read_text(encoding="utf-8")
     wants = "FOLDER" if "# needs --data FOLDER" in text else "PATH"
     if "# needs --data" in text and (data is None or (wants == "FOLDER" and not data.is_dir())):
@@ -39,6 +38,16 @@ def reproduction(
     if data is None or wants == "FOLDER":
         return file, ()
     return file, (f"data.path={str(data.resolve())!r}",)
+
+
+def leaks(name: str) -> bool:
+    """Whether a table is one of attacks, for `vitrail leakage`, and not a grid of runs."""
+    return name in _tables("leakage")
+
+
+def _tables(folder: str) -> list[str]:
+    found = (FOLDER / folder).glob("*.small.toml")
+    return sorted(path.name.removesuffix(".small.toml") for path in found)
 
 
 def _named(folder: Path, name: str, noun: str) -> Path:
