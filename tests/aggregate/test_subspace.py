@@ -174,12 +174,11 @@ def test_the_guard_refuses_what_is_no_frame_and_says_by_how_much(kind, words, ru
 
 
 @pytest.mark.parametrize("rule", FRAMES)
-def test_a_rule_for_frames_on_other_tensors_is_refused_in_words(rule):
-    fields = (Field("model/bias", (3,), rule),)
-    total = Aggregator(Schema(fields, fields, ()), {"model/bias": torch.ones(3)}, Aggregate())
-    with pytest.raises(ConfigError, match=r"averages frames, and 'model/bias' holds none"):
-        total.offer(Update("s", 1, "t", {"model/bias": torch.ones(3)}), 1.0, ("s", 1, "t"))
-        total.finish()
+@pytest.mark.parametrize("shape", [(3,), (8, 4, 3, 3), (5, 4)])
+def test_a_rule_for_frames_on_other_tensors_is_refused_before_the_first_update(rule, shape):
+    fields = (Field("model/x", shape, rule),)  # the kernels of a convolution look like frames
+    with pytest.raises(ConfigError, match=r"averages frames, and 'model/x' holds none"):
+        Aggregator(Schema(fields, fields, ()), {"model/x": torch.ones(shape)}, Aggregate())
 
 
 def test_a_subspace_of_all_dimensions():

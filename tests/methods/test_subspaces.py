@@ -2,13 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
+import vitrail
 from vitrail.aggregate.subspace import CLASS_COUNTS
 from vitrail.engine.checkpoint import Checkpoints
 from vitrail.engine.personalize import personalize
-from vitrail.errors import ConfigError, RunError
+from vitrail.errors import ConfigError, DataError, RunError
 from vitrail.files import read_tensors
 from vitrail.geometry import deviation, grassmann
 from vitrail.geometry.frames import draw
@@ -256,3 +258,41 @@ class Noisy(Defense):
                   for n, t in update.tensors.items()}
         return replace(update, tensors=noised), {}
 '''
+
+
+@pytest.mark.parametrize("rule", ["grassmann", "stiefel", "karcher"])
+def test_a_mean_of_frames_for_weights_is_refused_before_the_run(tiny, tmp_path, rule):
+    with pytest.raises(ConfigError, match=r"aggregate\.rule: .*averages frames, and 'model/"):
+        tiny(aggregate={"rule": rule}, run={"rounds": 1})
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"top": 500}, r"model\.subspaces\.top: 500 patches .* the map has \d+ positions"),
+        ({"dimension": 9, "depth": 8}, r"model\.subspaces\.dimension: .* 9 orthogonal .* in 8"),
+    ],
+)
+def test_more_patches_or_dimensions_than_there_are_stop_the_run_before_it_starts(
+    tiny, tmp_path, options, said
+):
+    with pytest.raises(ConfigError, match=said):
+        tiny(**subspace(model={"subspaces": options}))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_class_without_images_anywhere_is_refused(tmp_path):
+    pixels = np.zeros((24, 16, 16, 3), np.uint8)
+    np.savez(tmp_path / "a.npz", x=pixels, y=np.array(["cat", "dog"] * 12))
+    config = {
+        "data": {
+            "source": "npz",
+            "path": str(tmp_path / "a.npz"),
+            "classes": ["cat", "ghost", "dog"],
+        },
+        "method": {"name": "fedgrasp"},
+    }
+    with pytest.raises(DataError, match=r"data\.classes: no image has the class 'ghost'"):
+        vitrail.run(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -19,15 +19,14 @@ from vitrail.release.update import Update
 
 CLASS_COUNTS = "counts/classes"
 AGREEMENT, DISTANCE = "agreement/", "distance"
+_FRAMES = ("grassmann", "stiefel")
 WATCHED = 64  # sites whose distance from the mean is measured; of more the frames are not kept
 
 
 def frame_fields(fields: tuple[Field, ...], rule: str) -> tuple[Field, ...]:
     """The fields that hold frames; a rule for frames on anything else is an error."""
     for field in fields:
-        if field.name != CLASS_COUNTS and (
-            len(field.shape) < 2 or field.shape[-1] > field.shape[-2]
-        ):
+        if field.name != CLASS_COUNTS and field.geometry not in _FRAMES:
             raise ConfigError(
                 f"rule {rule!r} averages frames, and {field.name!r} holds none",
                 where="aggregate.rule",
@@ -70,6 +69,7 @@ class Grassmann(Rule):
 
     def __init__(self, group: Group, options: Aggregate) -> None:
         super().__init__(group, options)
+        frame_fields(group.fields, "grassmann")  # before the first round, not in it
         self._seen: list[Tensors] = []
 
     def lift(self, update: Update, weight: float, sent: Tensor) -> Tensor:
@@ -148,6 +148,10 @@ class Stiefel(Rule):
 
     align = True
 
+    def __init__(self, group: Group, options: Aggregate) -> None:
+        super().__init__(group, options)
+        frame_fields(group.fields, "stiefel")
+
     def lift(self, update: Update, weight: float, sent: Tensor) -> Tensor:
         """The frames, turned inside their span, times the weight."""
         before = self.group.unpack(sent)
@@ -182,6 +186,10 @@ class _OneByOne(SeesAll):
     """A mean of subspaces that must see every site's."""
 
     how: Literal["iterative", "karcher"]
+
+    def __init__(self, group: Group, options: Aggregate) -> None:
+        super().__init__(group, options)
+        frame_fields(group.fields, self.how)
 
     def choose(self, stack: Tensor, weights: Tensor, sent: Tensor) -> tuple[Tensors, Metrics]:
         """The mean, and how far its search came."""

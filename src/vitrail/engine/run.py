@@ -32,6 +32,7 @@ from vitrail.local.metrics import classification
 from vitrail.methods.server import Server
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import Network
+from vitrail.models.pieces import PartHead
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def _start(loaded: Loaded, folder: RunFolder, on_round: OnRound | None, crew: Cr
         plan, network = _plan(loaded, federation)
         pick_device(loaded.config.run.device)
         _check_sites(plan, federation)
+        _check_map(network, federation)
     except ConfigError as err:
         raise err.in_file(loaded.source) from None
     folder.create(loaded.config)
@@ -117,6 +119,15 @@ def _check_sites(plan: Plan, federation: Federation) -> None:
             f"{wanted} sites are wanted in a round, and only {count} take part",
             where="run.min_sites",
         )
+
+
+def _check_map(network: Network, federation: Federation) -> None:
+    """Heads over patches see one image: what does not fit its map is refused before the start."""
+    if isinstance(network.head, PartHead):
+        size, channels = federation.images.images.shape[1], _channels(federation)
+        network.eval()
+        with torch.inference_mode():
+            network(torch.zeros(1, channels, size, size))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,8 @@ from vitrail.geometry.retraction import arctan, geodesic, logarithm
 from vitrail.geometry.weights import shares
 
 How = Literal["exact", "iterative", "karcher"]
+Way = Callable[[Tensor], Tensor]
+Move = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,9 @@ def mean(
 
     `exact`: the top eigenspace of Xi, which minimizes the squared projection distances (Ky Fan);
     `iterative`: FedGraSP's Algorithm 1, gradient ascent from the first site with a fixed step,
-    which goes the same way; `karcher`: the minimizer of squared geodesic distances. The last
-    two stop when every gradient is at most `tolerance`, or after `limit` iterations.
+    which goes the same way; `karcher`: the minimizer of squared geodesic distances, the fixed
+    point of U <- exp_U(sum a_j log_U(U_j)), sought from the exact mean. The last two stop when
+    every gradient is at most `tolerance`, or after `limit` iterations.
     """
     wide = checked(frames).to(torch.float64)
     if wide.dim() < 3 or not len(wide):
@@ -59,9 +63,22 @@ def mean(
     if consensus == "exact":
         settled = torch.ones_like(count, dtype=torch.bool)
     elif consensus == "iterative":
-        frame, count, settled = _ascend(stacked, wide[0], step, tolerance, limit)
+        frame, count, settled = _followed(
+            wide[0],
+            lambda u: ascent(stacked, u),
+            lambda u, rise: arctan(u, step * rise),
+            tolerance,
+            limit,
+        )
     elif consensus == "karcher":
-        frame, count, settled = _karcher(wide, share, frame, tolerance, limit)
+        part = share[..., None, None]
+        frame, count, settled = _followed(
+            frame,
+            lambda u: (part * logarithm(u.expand_as(wide), wide)).sum(0),
+            geodesic,
+            tolerance,
+            limit,
+        )
     else:
         raise ValueError(f"consensus is exact, iterative or karcher, not {consensus!r}")
     gap = values[..., p - 1] - values[..., p] if p else values.sum(-1)
@@ -94,34 +111,21 @@ def ascent(stacked: Tensor, frame: Tensor) -> Tensor:
     return pulled - frame @ (frame.mT @ pulled)
 
 
-def _ascend(
-    stacked: Tensor, frame: Tensor, step: float, tolerance: float, limit: int
+def _followed(
+    frame: Tensor, direction: Way, move: Move, tolerance: float, limit: int
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Go on from a frame until each direction is at most `tolerance` long, class by class.
+
+    The end, after how many moves each class was there, and whether it was.
+    """
     count = torch.full(frame.shape[:-2], limit, dtype=torch.int64, device=frame.device)
     settled = torch.zeros_like(count, dtype=torch.bool)
     for at in range(limit + 1):
-        rise = ascent(stacked, frame)
-        small = torch.linalg.vector_norm(rise, dim=(-2, -1)) <= tolerance
-        count = torch.where(small & ~settled, at, count)
-        settled = settled | small
-        if at == limit or bool(settled.all()):
-            break
-        frame = torch.where(settled[..., None, None], frame, arctan(frame, step * rise))
-    return frame, count, settled
-
-
-def _karcher(
-    frames: Tensor, share: Tensor, frame: Tensor, tolerance: float, limit: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Fixed point U <- exp_U(sum a_j log_U(U_j)), from the exact mean of the other distance."""
-    count = torch.full(frame.shape[:-2], limit, dtype=torch.int64, device=frame.device)
-    settled = torch.zeros_like(count, dtype=torch.bool)
-    for at in range(limit + 1):
-        step = (share[..., None, None] * logarithm(frame.expand_as(frames), frames)).sum(0)
+        step = direction(frame)
         small = torch.linalg.vector_norm(step, dim=(-2, -1)) <= tolerance
         count = torch.where(small & ~settled, at, count)
         settled = settled | small
         if at == limit or bool(settled.all()):
             break
-        frame = torch.where(settled[..., None, None], frame, geodesic(frame, step))
+        frame = torch.where(settled[..., None, None], frame, move(frame, step))
     return frame, count, settled
