@@ -1,5 +1,6 @@
 """Aggregation: a guard first, then sums in float64 in one fixed order."""
 
+from vitrail.aggregate import centers as _centers  # noqa: F401  (registers its rules)
 from vitrail.aggregate import matched as _matched  # noqa: F401  (registers its rules)
 from vitrail.aggregate import mean as _mean  # noqa: F401  (registers its rules)
 from vitrail.aggregate import robust as _robust  # noqa: F401  (registers its rules)

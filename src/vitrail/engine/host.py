@@ -113,7 +113,7 @@ class Host:
         rows = site.rows.test
         found = evaluate(self.model.network, self.inputs, rows, len(self.plan.classes))
         found["test_examples"] = found.pop("examples")
-        return found | self.model.network.head.figures()
+        return found | self.model.network.figures()
 
     def _own(self, site: Site) -> dict[str, Tensor]:
         """The site's whole model as it is now, and what its phases keep."""

@@ -24,7 +24,14 @@ from vitrail.release.setting import Setting, StageSetting, convs_of, norms_of
 from vitrail.rng import Key, server
 
 FIGURES = ("loss", "accuracy", "balanced_accuracy", "auroc", "sensitivity", "specificity")
-PARTS_FIGURES = ("duplicates", "grounded", "pruned", "global_accuracy", "subspace_distance")
+PARTS_FIGURES = (
+    "duplicates",
+    "grounded",
+    "pruned",
+    "global_accuracy",
+    "subspace_distance",
+    "affine_shift",
+)
 METRICS = (*FIGURES, *PARTS_FIGURES, "test_examples", "train_loss", "seconds")
 
 

@@ -1,6 +1,9 @@
 """Models: backbones, heads, and the parts they are made of."""
 
+from vitrail.models import affine as _affine  # noqa: F401  (registers it)
 from vitrail.models import backbones as _backbones  # noqa: F401  (registers them)
+from vitrail.models import centers as _centers  # noqa: F401  (registers it)
+from vitrail.models import sphere as _sphere  # noqa: F401  (registers it)
 from vitrail.models.backbone import BACKBONES, Backbone
 from vitrail.models.build import build
 from vitrail.models.fedgrasp import SubspaceHead

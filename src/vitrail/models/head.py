@@ -58,8 +58,8 @@ class LinearHead(Head):
         return z.mean((2, 3))
 
     def forward(self, z: Tensor) -> Outputs:
-        """Pooled features to logits."""
-        return {"logits": F.linear(z, self.weight, self.bias)}
+        """Pooled features to logits; the features too, for losses that look at them."""
+        return {"logits": F.linear(z, self.weight, self.bias), "features": z}
 
 
 @HEADS.register("linear")

@@ -70,6 +70,11 @@ class Network(nn.Module):
         z = self.neck(z)
         return z if self.pools_in_prefix else self.head.reduce(z)
 
+    def figures(self) -> dict[str, float]:
+        """What can be said about the neck's and the head's tensors alone, for the metrics."""
+        own = getattr(self.neck, "figures", None)
+        return {**(own() if own is not None else {}), **self.head.figures()}
+
     def _laid_out(self, x: Tensor) -> Tensor:
         return x if self._any_layout else x.contiguous()
 
