@@ -111,7 +111,12 @@ def fidelity(
     )
 
 
-def seen(model: Deployed, pixels: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]) -> Views:
+def seen(
+    model: Deployed,
+    pixels: npt.NDArray[np.uint8],
+    labels: npt.NDArray[np.int64],
+    curves: bool = True,
+) -> Views:
     """Grad-CAM of the true class on images [N, H, W, C], predictions and deletion curves."""
     x = torch.from_numpy(pixels).permute(0, 3, 1, 2).to(torch.float32) / 255
     x = (x - model.shift) / model.scale
@@ -126,7 +131,7 @@ def seen(model: Deployed, pixels: npt.NDArray[np.uint8], labels: npt.NDArray[np.
 
         return deletion_curve(chance, x[at], region_order(maps[at], min(CELLS, *x.shape[2:]))).area
 
-    return Views(maps, predicted.numpy(), tuple(area(at) for at in range(len(x))))
+    return Views(maps, predicted.numpy(), tuple(area(at) for at in range(len(x) if curves else 0)))
 
 
 def _beside(
