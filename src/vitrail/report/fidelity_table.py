@@ -93,14 +93,16 @@ def _row(name: str, each: Sequence[Fidelity], spent: Sequence[float]) -> Fidelit
 
 def table_text(rows: Sequence[FidelityRow]) -> str:
     """The table in plain text: means over seeds, with the SD behind them."""
-    wide = max([len(row.name) for row in rows], default=4)
-    heads = "".join(f"{name[:16]:>17}" for name in FIGURES)
-    lines = [f"{'':<{wide}}{'energy':>8}{heads}{'failures':>10}"]
+    lines = [["", "energy", *FIGURES, "failures"]]
     for row in rows:
         energy = "-" if row.energy is None else f"{row.energy:.2f}"
-        cells = "".join(f"{_cell(row.values[name]):>17}" for name in FIGURES)
-        lines.append(f"{row.name:<{wide}}{energy:>8}{cells}{row.failures:>6}/{row.images}")
-    return "\n".join(lines)
+        cells = [_cell(row.values[name]) for name in FIGURES]
+        lines.append([row.name, energy, *cells, f"{row.failures}/{row.images}"])
+    wide = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(f"{cell:<{w}}" if at == 0 else f"{cell:>{w}}" for at, (cell, w) in pairs)
+        for pairs in (enumerate(zip(line, wide, strict=True)) for line in lines)
+    )
 
 
 def _cell(values: Sequence[float]) -> str:
