@@ -7,7 +7,7 @@ from vitrail.config.load import parse
 from vitrail.engine.loaded import Run
 from vitrail.engine.sweep import cells, release_name, run_sweep
 from vitrail.report.compare import compare_runs
-from vitrail.report.fidelity_table import energies, fidelity_table, table_text
+from vitrail.report.fidelity_table import energies, fidelity_table, grid_table, table_markdown
 
 RELEASES = [
     {},
@@ -17,12 +17,27 @@ RELEASES = [
 
 
 @pytest.fixture(scope="module")
-def grid(tmp_path_factory, tiny_config):
+def made(tmp_path_factory, tiny_config):
+    """The grid and its folder, played."""
     model = {"backbone": "small-cnn", "width": 8}
     config = tiny_config(model=model, run={"rounds": 1})
     loaded = parse({**config, "sweep": {"seeds": [1, 2], "release": RELEASES}})
     assert [c.name for c in cells(loaded)][:3] == ["none_seed-1", "tip@0.5_seed-1", "prune_seed-1"]
-    return run_sweep(loaded, tmp_path_factory.mktemp("grid"), lambda *_: None)
+    folder = tmp_path_factory.mktemp("grid")
+    return loaded, folder, run_sweep(loaded, folder, lambda *_: None)
+
+
+@pytest.fixture(scope="module")
+def grid(made):
+    return made[2]
+
+
+def test_a_grid_can_end_in_this_table(made):
+    loaded, folder, _ = made
+    text = grid_table(loaded, folder, lambda *_: None)
+    assert "fedavg tip@0.5" in text and "| `none, next seed` |" in text
+    assert (folder / "figures" / "fidelity.md").read_text().startswith(text[:100])
+    assert list((folder / "figures").glob("*.png"))
 
 
 def test_names_of_releases():
@@ -44,8 +59,8 @@ def test_every_defense_stands_beside_the_undefended_run_of_its_seed(grid):
     assert np.mean(rows["none"].values["agreement"]) == 1.0
     for name in ("tip@0.5", "none, next seed"):
         assert rows[name].images == 12 and len(rows[name].values["mse"]) == 2
-    text = table_text(list(rows.values()))
-    assert "tip@0.5" in text and "0.50" in text and len(text.splitlines()) == 5
+    text = table_markdown(list(rows.values()))
+    assert "| `tip@0.5` | 0.50 |" in text and len(text.splitlines()) == 6
 
 
 def test_a_grid_without_defenses_has_no_such_table(grid):

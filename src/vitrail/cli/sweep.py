@@ -12,17 +12,15 @@ from vitrail.cli.leakage import leakage
 from vitrail.cli.run import Quiet, Sets, _lines
 from vitrail.engine.run import OnRound
 from vitrail.engine.sweep import load_grid, run_sweep
-from vitrail.files import write_text
 from vitrail.report import (  # noqa: F401  (they register their tables)
     debias_table,
     exam_table,
+    fidelity_table,
     share,
     trial_table,
     truth_grid,
 )
 from vitrail.report.compare import compare_runs, write_comparison
-from vitrail.report.fidelity_table import fidelity_table
-from vitrail.report.fidelity_table import table_text as fidelity_text
 from vitrail.report.presets import leaks, reproduction
 from vitrail.report.statistics import table_text
 from vitrail.report.tables import TABLES
@@ -102,11 +100,6 @@ def reproduce(
             else "\non the server's test images"
         )
         _show(paths, "accuracy", None, where, folder / "figures" / where)
-    rows = fidelity_table(paths)
-    if rows:
-        text = fidelity_text(rows)
-        typer.echo(f"\nexplanations beside those of the run without a defense\n{text}")
-        write_text(folder / "figures" / "fidelity.txt", text + "\n")
 
 
 def _announce(quiet: bool):  # type: ignore[no-untyped-def]

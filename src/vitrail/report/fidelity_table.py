@@ -10,8 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from vitrail.audit.fidelity import Fidelity, fidelity
+from vitrail.config.load import Loaded
 from vitrail.engine.loaded import Run
-from vitrail.engine.sweep import release_name
+from vitrail.engine.sweep import release_name, run_sweep
+from vitrail.files import write_text
+from vitrail.report.compare import compare_runs, write_comparison
+from vitrail.report.statistics import table_markdown as accuracy_table
+from vitrail.report.tables import TABLES, OnCell, markdown
 
 FIGURES = ("accuracy", "agreement", "mse", "psnr", "ssim", "rank_correlation", "top_overlap")
 NONE = "none"
@@ -91,23 +96,36 @@ def _row(name: str, each: Sequence[Fidelity], spent: Sequence[float]) -> Fidelit
     )
 
 
-def table_text(rows: Sequence[FidelityRow]) -> str:
-    """The table in plain text: means over seeds, with the SD behind them."""
-    lines = [["", "energy", *FIGURES, "failures"]]
-    for row in rows:
-        energy = "-" if row.energy is None else f"{row.energy:.2f}"
-        cells = [_cell(row.values[name]) for name in FIGURES]
-        lines.append([row.name, energy, *cells, f"{row.failures}/{row.images}"])
-    wide = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(f"{cell:<{w}}" if at == 0 else f"{cell:>{w}}" for at, (cell, w) in pairs)
-        for pairs in (enumerate(zip(line, wide, strict=True)) for line in lines)
-    )
+def table_markdown(rows: Sequence[FidelityRow]) -> str:
+    """The table as Markdown: means over seeds, with the SD behind them."""
+    cells = [
+        [
+            f"`{row.name}`",
+            "-" if row.energy is None else f"{row.energy:.2f}",
+            *(_cell(row.values[name]) for name in FIGURES),
+            f"{row.failures}/{row.images}",
+        ]
+        for row in rows
+    ]
+    return markdown(["defense", "energy", *FIGURES, "constant maps"], cells)
+
+
+@TABLES.register("fidelity")
+def grid_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
+    """Defenses side by side: accuracy over seeds and rounds, and Grad-CAM beside no defense."""
+    paths = run_sweep(grid, folder, on_cell)
+    tables = compare_runs(paths)
+    write_comparison(tables, folder / "figures")
+    told = [accuracy_table(table.rows) for table in tables]
+    told.append(table_markdown(fidelity_table(paths)))
+    text = "\n\n".join(told)
+    write_text(folder / "figures" / "fidelity.md", text + "\n")
+    return text
 
 
 def _cell(values: Sequence[float]) -> str:
     told = [v for v in values if np.isfinite(v)]
     if not told:
         return "-"
-    spread = f" +-{np.std(told, ddof=1):.2g}" if len(told) > 1 else ""
+    spread = f" ± {np.std(told, ddof=1):.2g}" if len(told) > 1 else ""
     return f"{np.mean(told):.3g}{spread}"
