@@ -9,8 +9,8 @@ from vitrail.release.message import Field, Schema
 from vitrail.release.update import Update
 from vitrail.rng import server
 
-# Rules for numbers of any shape; those for prototypes and frames have tests of their own.
-OWN = ("matched", "grassmann", "karcher", "stiefel")
+# Rules for numbers of any shape; those for prototypes, centers and frames have tests of their own.
+OWN = ("matched", "centers", "grassmann", "karcher", "stiefel")
 PLAIN = [name for name in RULES if not name.startswith(OWN)]
 
 NAMES = {"model/a": (4, 3), "model/b": (5,)}
