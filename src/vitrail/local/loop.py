@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitrail.local.optimizer import OptimizerSettings, steppers
 from vitrail.local.session import Result
-from vitrail.local.terms import Batch, Terms
+from vitrail.local.terms import Batch, Objective, Terms
 from vitrail.models.flat import FlatModel
 from vitrail.models.head import Outputs
 from vitrail.models.parts import Part
@@ -27,16 +27,7 @@ def train(
 
     `forward` is what a batch goes through, by default everything after the frozen stages.
     """
-    network = model.network
-    run = forward or network.rest
-
-    def objective(batch: Batch) -> Tensor:
-        outputs = run(batch[0])
-        loss = torch.stack(list(network.head.loss(outputs, batch[1]).values())).sum()
-        for term in terms.loss:
-            loss = loss + term(outputs, batch)
-        return loss
-
+    objective = Objective(model.network, forward or model.network.rest, terms.loss)
     steps = images = 0
     device = model.values.device
     wide = torch.float32 if device.type == "mps" else torch.float64  # which has no float64

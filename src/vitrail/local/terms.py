@@ -11,13 +11,52 @@ from torch import Tensor
 from vitrail.errors import ConfigError
 from vitrail.models.flat import FlatModel, statistics_kept
 from vitrail.models.head import Outputs
+from vitrail.models.network import Network
 
 Batch = tuple[Tensor, Tensor]
 LossTerm = Callable[[Outputs, Batch], Tensor]
 Pull = Callable[[FlatModel], None]
-Objective = Callable[[Batch], Tensor]
-Gradient = Callable[[FlatModel, Batch, Objective], Tensor]
+Forward = Callable[[Tensor], Outputs]
 Sampler = Callable[[int, int, torch.Generator], list[Tensor]]  # count, batch size -> positions
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a batch is to minimize: the head's loss and a method's terms, after `forward`."""
+
+    network: Network
+    forward: Forward
+    terms: tuple[LossTerm, ...] = ()
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Everything."""
+        outputs = self.forward(batch[0])
+        losses = self.network.head.loss(outputs, batch[1])
+        return self._with_terms(torch.stack(list(losses.values())).sum(), outputs, batch)
+
+    def seen(self, batch: Batch) -> Tensor:
+        """Only what sees data: without the head's penalties."""
+        outputs = self.forward(batch[0])
+        losses = self.network.head.loss(outputs, batch[1])
+        kept = [loss for name, loss in losses.items() if name not in self.network.head.penalties]
+        return self._with_terms(torch.stack(kept).sum(), outputs, batch)
+
+    def unseen(self, batch: Batch) -> Tensor | None:
+        """Only the head's penalties, which are the same for every batch; None without any."""
+        if not self.network.head.penalties:
+            return None
+        with torch.no_grad():
+            outputs = self.forward(batch[0])
+        losses = self.network.head.loss(outputs, batch[1])
+        return torch.stack([losses[name] for name in self.network.head.penalties]).sum()
+
+    def _with_terms(self, loss: Tensor, outputs: Outputs, batch: Batch) -> Tensor:
+        for term in self.terms:
+            loss = loss + term(outputs, batch)
+        return loss
+
+
+Gradient = Callable[[FlatModel, Batch, Objective], Tensor]
 
 
 def plain(model: FlatModel, batch: Batch, objective: Objective) -> Tensor:

@@ -28,6 +28,7 @@ class SubspaceHead(PartHead):
 
     prototypes = ("frames",)
     geometries = {"frames": "grassmann"}
+    penalties = ("l1",)
     frames: Tensor
     weight: Tensor
     owner: Tensor
@@ -68,10 +69,10 @@ class SubspaceHead(PartHead):
         scores, options = outputs["scores"], self.options
         if options.normalize == "l2":
             scores = scores / options.scale**2
-        own = F.one_hot(labels, scores.shape[1]).bool()
+        own = labels[:, None] == torch.arange(scores.shape[1], device=labels.device)
         found = {
             "cross_entropy": F.cross_entropy(outputs["logits"], labels),
-            "compactness": -options.compactness * scores[own].mean(),
+            "compactness": -options.compactness * scores.gather(1, labels[:, None]).mean(),
             "l1": options.l1 * (self.weight - self.weight.diag().diag()).abs().sum(),
         }
         if scores.shape[1] > 1:

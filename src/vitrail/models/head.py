@@ -20,6 +20,7 @@ class Head(nn.Module):
     prototypes: tuple[str, ...] = ()
     geometries: Mapping[str, str] = {}
     statistics: tuple[str, ...] = ()  # buffers that change and may travel
+    penalties: tuple[str, ...] = ()  # terms of the loss that see no data
 
     def reduce(self, z: Tensor) -> Tensor:
         """The parameter-free first step; with a frozen backbone its result is what is cached."""

@@ -40,6 +40,7 @@ class ProtoHead(PartHead):
 
     prototypes = ("vectors",)
     statistics = ("mask",)
+    penalties = ("l1",)
     vectors: Tensor
     weight: Tensor
     owner: Tensor

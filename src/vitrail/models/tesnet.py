@@ -27,6 +27,7 @@ class TesHead(PartHead):
     """
 
     prototypes = ("frames",)
+    penalties = ("l1", "orthogonality", "apart")
     frames: Tensor
     weight: Tensor
     owner: Tensor
@@ -71,12 +72,13 @@ class TesHead(PartHead):
         cosines, options = outputs["cosines"], self.options
         classes = len(self.weight)
         by_class = cosines.view(len(labels), classes, -1).amax(2)
-        own = F.one_hot(labels, classes).bool()
-        foreign = self.owner != torch.arange(classes, device=labels.device)[:, None]
+        names = torch.arange(classes, device=labels.device)
+        own = labels[:, None] == names
+        foreign = self.owner != names[:, None]
         basis = self.basis()
         found = {
             "cross_entropy": F.cross_entropy(outputs["logits"], labels),
-            "cluster": -options.cluster * by_class[own].mean(),
+            "cluster": -options.cluster * by_class.gather(1, labels[:, None]).mean(),
             "l1": options.l1 * self.weight[foreign].abs().sum(),
             "orthogonality": self.more.orthogonality * orthogonality(basis),
             "apart": -self.more.apart * subspace_separation(basis),

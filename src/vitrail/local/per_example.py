@@ -1,0 +1,171 @@
+"""The gradient of DP-SGD: each example's own gradient is clipped, then the sum gets noise.
+
+Abadi et al. 2016, arXiv:1607.00133. Only what sees data is clipped; penalties and pulls on the
+weights are added after it, at no cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from vitrail.errors import ConfigError
+from vitrail.local.terms import Batch, Objective
+from vitrail.models.flat import FlatModel
+
+_ROOM = 2**24  # numbers of per-example gradients held at once
+
+
+class PerExample:
+    """(sum over examples of clip(g) + N(0, (noise x clip)^2)) / expected, in each number.
+
+    `expected` is the mean size of a Poisson batch, which is public; the real size is not.
+    `steps` counts what was done, for the accountant.
+    """
+
+    def __init__(
+        self, clip: float, noise: float, expected: float, generator: torch.Generator
+    ) -> None:
+        self.clip = clip
+        self.noise = noise
+        self.expected = expected
+        self.generator = generator
+        self.steps = 0
+        self.energy = 0.0  # sum over steps of |noise|^2, as it enters the gradient
+        self._checked = False
+
+    def __call__(self, model: FlatModel, batch: Batch, objective: Objective) -> Tensor:
+        """Fill the flat gradient; return the batch's mean loss, 0 for an empty batch."""
+        if not self._checked:
+            _check_separable(objective, batch[0])
+            self._checked = True
+        moving = {n: p for n, p in model.network.named_parameters() if p.requires_grad}
+        total, loss = self._summed(moving, batch, objective)
+        self.steps += 1
+        for name, parameter in moving.items():
+            noise = torch.randn(parameter.shape, generator=self.generator)
+            noise.mul_(self.noise * self.clip)
+            self.energy += float(noise.double().square().sum()) / self.expected**2
+            assert parameter.grad is not None
+            parameter.grad.add_(
+                total[name].add_(noise.to(parameter.device)), alpha=1 / self.expected
+            )
+        _penalize(objective, batch)
+        return loss
+
+    def _summed(
+        self, moving: dict[str, nn.Parameter], batch: Batch, objective: Objective
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """The sum of clipped gradients by name, and the mean loss."""
+        x, y = batch
+        total = {name: torch.zeros_like(p) for name, p in moving.items()}
+        if not len(y) or not moving:
+            return total, torch.zeros((), device=x.device)
+        single = _Single(objective)
+        values = {f"network.{name}": p.detach() for name, p in moving.items()}
+
+        def loss_of(values: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+            found: Tensor = functional_call(single, values, (x, y))
+            return found
+
+        each = vmap(grad_and_value(loss_of), in_dims=(None, 0, 0), randomness="different")
+        size = max(1, _ROOM // max(1, sum(p.numel() for p in moving.values())))
+        losses = torch.zeros((), device=x.device)
+        for start in range(0, len(y), size):
+            grads, found = _taken(each, values, x[start : start + size], y[start : start + size])
+            losses += found.detach().sum()
+            scale, fine = _scales(grads, self.clip)
+            for name in moving:
+                own = grads[f"network.{name}"].flatten(1)
+                own = own if bool(fine.all()) else torch.where(fine[:, None], own, 0.0)
+                total[name] += (scale @ own).view_as(total[name])
+        return total, losses / len(y)
+
+
+def _taken(
+    each: Callable[..., tuple[dict[str, Tensor], Tensor]],
+    values: dict[str, Tensor],
+    x: Tensor,
+    y: Tensor,
+) -> tuple[dict[str, Tensor], Tensor]:
+    """All examples at once; a loss that cannot be taken that way is the model's fault."""
+    try:
+        return each(values, x, y)
+    except RuntimeError as err:
+        if "vmap" not in str(err):
+            raise
+        raise ConfigError(
+            "the gradients of single examples cannot be taken through this model: its loss picks "
+            "elements by value",
+            where="release.defenses",
+            hint="Write it with where, gather or masks instead of indexing by a mask.",
+        ) from err
+
+
+class _Single(nn.Module):
+    """The loss of one example as a module, so that its parameters can be given from outside."""
+
+    def __init__(self, objective: Objective) -> None:
+        super().__init__()
+        self.network = objective.network
+        self.objective = objective
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.objective.seen((x[None], y[None]))
+
+
+def _scales(grads: dict[str, Tensor], clip: float) -> tuple[Tensor, Tensor]:
+    """min(1, clip / |g|) of each example, and whether its gradient is finite: others count 0."""
+    squares = sum(
+        torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=torch.float64).square()
+        for g in grads.values()
+    )
+    norms = torch.as_tensor(squares).sqrt()
+    fine = torch.isfinite(norms)
+    scale = torch.where(fine, (clip / norms.clamp_min(1e-30)).clamp(max=1.0), 0.0)
+    return scale.to(next(iter(grads.values())).dtype), fine
+
+
+def _penalize(objective: Objective, batch: Batch) -> None:
+    """Add the gradient of the head's penalties, which see no data."""
+    example = (torch.zeros_like(batch[0][:1]), torch.zeros_like(batch[1][:1]))
+    if not len(batch[1]):
+        x = torch.zeros(1, *batch[0].shape[1:], dtype=batch[0].dtype, device=batch[0].device)
+        example = (x, torch.zeros(1, dtype=batch[1].dtype, device=batch[1].device))
+    loss = objective.unseen(example)
+    if loss is not None and loss.requires_grad:
+        loss.backward()  # type: ignore[no-untyped-call]
+
+
+@torch.no_grad()
+def _check_separable(objective: Objective, like: Tensor) -> None:
+    """Refuse a loss that is no mean over examples; made-up inputs tell, so nothing leaks."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(4, *like.shape[1:], generator=generator).to(like)
+    with _evaluating(objective.network):
+        classes = objective.forward(x)["logits"].shape[1]
+        y = (torch.arange(4) % classes).to(like.device)
+        whole = objective.seen((x, y))
+        alone = torch.stack([objective.seen((x[at : at + 1], y[at : at + 1])) for at in range(4)])
+    if not torch.allclose(whole, alone.mean(), rtol=1e-3, atol=1e-4):
+        raise ConfigError(
+            "this loss looks at a batch as a whole, so an example has no gradient of its own",
+            where="release.defenses",
+            hint='Choose another method, or "client-dp" instead of "dp-sgd".',
+        )
+
+
+@contextmanager
+def _evaluating(network: nn.Module) -> Iterator[None]:
+    """Without dropout, then back to every module's own mode."""
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

@@ -1,0 +1,29 @@
+"""Poisson batches: every image takes part in a step by a coin of its own.
+
+Amplification by sampling is proved for these batches, not for shuffled ones, and only as long as
+nobody but the site knows the coins.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def rate(count: int, batch_size: int) -> float:
+    """The chance of an image to be in a step, so that a batch has `batch_size` on average."""
+    return min(1.0, batch_size / count) if count else 0.0
+
+
+def steps(count: int, batch_size: int) -> int:
+    """How many steps an epoch has."""
+    return -(-count // batch_size)
+
+
+def poisson(count: int, batch_size: int, generator: torch.Generator) -> list[Tensor]:
+    """The positions of one epoch's batches; a batch may be empty, and still makes a step."""
+    chance = rate(count, batch_size)
+    return [
+        torch.nonzero(torch.rand(count, generator=generator) < chance)[:, 0]
+        for _ in range(steps(count, batch_size))
+    ]
