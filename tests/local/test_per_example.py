@@ -127,7 +127,7 @@ def test_the_noise_has_the_deviation_it_was_given_and_touches_only_what_trains()
     rule = PerExample(0.7, 3.0, 5.0, generator())
     draws = torch.stack([gradient(model, rule, batch, parts=("neck",)) for _ in range(60)])
     place = model.layout.part("neck")
-    inside = draws[:, place]
+    inside = draws[:, place].clone()
     assert float(inside.std()) == pytest.approx(0.7 * 3.0 / 5.0, rel=0.02)
     assert abs(float(inside.mean())) < 0.02
     draws[:, place] = 0

@@ -103,7 +103,7 @@ def test_bytes_in_the_ledger_are_the_bytes_that_were_sent(tiny, releases):
         assert lines[2]["bytes"] == 0 and lines[2]["metrics"]
         text = (run.path / "sites" / site / "ledger.jsonl").read_text().splitlines()
         declared = [row for row in map(json.loads, text) if row["kind"] == "declaration"]
-        names = {row["id"]: [name for name, _ in row["tensors"]] for row in declared}
+        names = {row["id"]: [name for name, *_ in row["tensors"]] for row in declared}
         assert len(declared) == 2  # one for the rounds, one for the closing turn
         assert set(names[lines[0]["declaration"]]) == set(sent)
         assert [json.loads(text[0])["kind"], json.loads(text[0])["facts"]["examples"] > 0] == [

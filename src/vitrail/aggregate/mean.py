@@ -23,6 +23,12 @@ class Mean(Rule):
         del sent
         return self.group.unpack(total / weight), {}
 
+    def disturb(self, total: Tensor, deviation: float, generator: torch.Generator) -> Tensor:
+        """White noise on every number."""
+        return total + deviation * torch.randn(
+            total.shape, generator=generator, dtype=torch.float64
+        )
+
 
 @RULES.register("uniform")
 class Uniform(Rule):
@@ -37,6 +43,12 @@ class Uniform(Rule):
         """The sum divided by the count."""
         del weight, sent
         return self.group.unpack(total[:-1] / total[-1]), {}
+
+    def disturb(self, total: Tensor, deviation: float, generator: torch.Generator) -> Tensor:
+        """White noise on every number but the count, which is no secret."""
+        noise = torch.randn(total.shape, generator=generator, dtype=torch.float64)
+        noise[-1] = 0.0
+        return total + deviation * noise
 
 
 @RULES.register("norm-clip")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vitrail.config.schema import Aggregate
+from vitrail.errors import ConfigError
 from vitrail.registry import Registry
 from vitrail.release.message import Field
 from vitrail.release.update import Update
@@ -57,6 +58,15 @@ class Rule:
     def finish(self, total: Tensor, weight: float, sent: Tensor) -> tuple[Tensors, Metrics]:
         """The aggregated tensors from the sum and the sum of weights."""
         raise NotImplementedError(f"{type(self).__name__} must finish")
+
+    def disturb(self, total: Tensor, deviation: float, generator: torch.Generator) -> Tensor:
+        """The sum with Gaussian noise in it, for rules that a private sum is defined for."""
+        del total, deviation, generator
+        raise ConfigError(
+            f"there is no private sum for {type(self).__name__}",
+            where="release.defenses",
+            hint='Put the noise at the site: where = "site".',
+        )
 
 
 class SeesAll(Rule):

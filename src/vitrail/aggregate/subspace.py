@@ -87,6 +87,18 @@ class Grassmann(Rule):
             parts += [(weights[..., None] * packed).reshape(-1), weights.reshape(-1)]
         return torch.cat(parts)
 
+    def disturb(self, total: Tensor, deviation: float, generator: torch.Generator) -> Tensor:
+        """Symmetric noise on the projectors; the weights are no secret."""
+        noise, at = torch.zeros_like(total), 0
+        for field in frame_fields(self.group.fields, "grassmann"):
+            n, lead = field.shape[-2], torch.Size(field.shape[:-2])
+            i, j = torch.triu_indices(n, n)
+            white = torch.randn(*lead, n, n, generator=generator, dtype=torch.float64)
+            packed = ((white + white.mT) / 2)[..., i, j].reshape(-1)
+            noise[at : at + len(packed)] = packed
+            at += len(packed) + lead.numel()
+        return total + deviation * noise
+
     def weights(self, update: Update, weight: float, shape: torch.Size) -> Tensor:
         """How much each frame of the update counts."""
         del update

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -13,6 +13,8 @@ from vitrail.aggregate.rule import RULES, Group, Metrics, Rule, SeesAll, Tensors
 from vitrail.config.schema import Aggregate
 from vitrail.release.message import Schema
 from vitrail.release.update import Update
+
+SumNoise = Callable[[Rule, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,14 @@ class _Running:
         lifted = self.rule.lift(update, weight, self.sent)
         self.total = lifted if self.total is None else self.total.add_(lifted)
 
-    def finish(self, weights: list[float]) -> tuple[Tensors, Metrics]:
+    def finish(self, weights: list[float], noise: SumNoise | None) -> tuple[Tensors, Metrics]:
         if isinstance(self.rule, SeesAll):
             order = torch.tensor(weights, dtype=torch.float64)
             return self.rule.choose(torch.stack(self.all), order, self.sent)
         if self.total is None:
             return {}, {}
-        return self.rule.finish(self.total, sum(weights), self.sent)
+        total = self.total if noise is None else noise(self.rule, self.total)
+        return self.rule.finish(total, sum(weights), self.sent)
 
 
 class Aggregator:
@@ -95,13 +98,16 @@ class Aggregator:
         """How many updates counted so far."""
         return len(self._accepted)
 
-    def finish(self) -> Sums:
-        """The aggregated tensors; with no accepted update there are none."""
+    def finish(self, noise: SumNoise | None = None) -> Sums:
+        """The aggregated tensors; with no accepted update there are none.
+
+        `noise` makes the sums private before anything else sees them.
+        """
         tensors: Tensors = {}
         metrics: Metrics = {}
         if sum(self._weights) > 0:
             for running in self._groups:
-                found, figures = running.finish(self._weights)
+                found, figures = running.finish(self._weights, noise)
                 tensors |= found
                 metrics |= figures
         return Sums(tensors, metrics, tuple(self._accepted), dict(self._refused))

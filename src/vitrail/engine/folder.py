@@ -9,6 +9,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from vitrail.errors import RunError
 from vitrail.files import write_text, writing
 
 _WAIT_SECONDS = 20.0
+FIGURES = "figures.jsonl"  # of a site, in its own folder
 
 
 class RunFolder:
@@ -131,10 +133,19 @@ class RunFolder:
         raw = self.metrics_file.read_text(encoding="utf-8").splitlines(keepends=True)
         return [json.loads(line) for line in raw if line.endswith("\n")]
 
+    def home(self) -> list[dict[str, Any]]:
+        """Figures that never left a site; in simulation they are in reach."""
+        found = []
+        for path in sorted(self.sites.glob(f"*/{FIGURES}")):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                with suppress(ValueError):  # the torn line of a killed process
+                    found.append(json.loads(line))
+        return found
+
     def rows(self) -> list[dict[str, Any]]:
         """One row per round and site: what was written about it in two turns, together."""
         found: dict[tuple[int, str], dict[str, Any]] = {}
-        for line in self.lines():
+        for line in (*self.home(), *self.lines()):
             row = found.setdefault((line["round"], line["site"]), {})
             row.update({k: v for k, v in line.items() if k != "at"})
         return [found[key] for key in sorted(found)]

@@ -18,6 +18,7 @@ from vitrail.engine.tasks import Down, Reply, Task
 from vitrail.local.evaluate import evaluate, logits_of
 from vitrail.local.inputs import Inputs, Rows
 from vitrail.local.session import Metrics, Result, Site
+from vitrail.local.terms import Terms
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import Network
 from vitrail.release.door import Door
@@ -60,7 +61,7 @@ class Host:
         ledger = folder.ledger(strict=self.inputs.device.type == "cpu")
         door = Door(task.site, ledger, self.defenses, self.plan.config.release.defenses)
         site = self._receive(task, down, stage, folder)
-        site.terms = door.terms(site, ctx)
+        site.terms = Terms() if task.closing else door.terms(site, ctx)  # then nothing leaves
         metrics: dict[str, float | None] = {}
         for phase in stage.stage.last if task.closing else stage.stage.arrive:
             metrics |= phase(site, ctx)
@@ -70,6 +71,7 @@ class Host:
             if stage.stage.last or stage.home:
                 folder.save_model("personal", self._own(site))
             schema = Schema(down=(), up=(), counts=(), metrics=stage.schema.metrics)
+            self._note(folder, task, metrics)
             return Reply(door.release(site, schema, {}, metrics, ctx, down.digest))
         site.result = Result()  # what arrived was not trained for the server
         site.terms = self.plan.method.begin(site, down.tensors, ctx).joined(site.terms)
@@ -78,6 +80,7 @@ class Host:
             metrics |= {name: value if value == value else None for name, value in figures.items()}
         extra = self.plan.method.end(site, ctx)
         metrics["seconds"] = time.perf_counter() - began
+        self._note(folder, task, metrics)
         update = door.release(site, stage.schema, extra, metrics, ctx, down.digest)
         return Reply(update, self._keep(site, stage, folder, task))
 
@@ -108,6 +111,13 @@ class Host:
             shared=stage.shared,
             received=self.model.values.clone(),
         )
+
+    def _note(self, folder: SiteFolder, task: Task, metrics: dict[str, float | None]) -> None:
+        """Keep the turn's figures at the site where they must not leave it."""
+        if self.plan.private:
+            later = {n: v for n, v in metrics.items() if n in ("train_loss", "seconds")}
+            folder.note(task.round - 1, {n: v for n, v in metrics.items() if n not in later})
+            folder.note(task.round, later)
 
     def _evaluate(self, site: Site) -> dict[str, float | None]:
         rows = site.rows.test

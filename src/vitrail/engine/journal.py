@@ -45,9 +45,12 @@ class Journal:
         """The first lines of the log."""
         config, shared = self.plan.config, shared_by(self.plan)
         images = sum(facts["examples"] for facts in roster.values())
+        told = (
+            "an untold number of images" if self.plan.private else f"{images:.0f} training images"
+        )
         self.folder.log(
             f"{config.method.name} on {config.model.backbone}: {len(roster)} sites, "
-            f"{images:.0f} training images, {len(self.plan.classes)} classes"
+            f"{told}, {len(self.plan.classes)} classes"
         )
         for line in (*shared.lines(), f"shared: {shared.text()}"):
             self.folder.log(line)
@@ -62,8 +65,8 @@ class Journal:
             rows.append(
                 {
                     **self._key(report.round, update.site),
-                    "examples": update.counts["examples"],
-                    "steps": update.counts["steps"],
+                    "examples": update.counts.get("examples"),
+                    "steps": update.counts.get("steps"),
                     "train_loss": update.metrics.get("train_loss"),
                     "seconds": update.metrics.get("seconds"),
                     "bytes_up": stage.schema.bytes_up,

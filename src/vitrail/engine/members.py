@@ -91,7 +91,8 @@ class Simulated:
         found = {}
         for site, rows in self.federation.sites.items():
             facts = plan.method.facts(self.federation.images.labels[rows.train], len(plan.classes))
-            door = Door(site, SiteFolder(folder.path, site).ledger(), (), ())
+            names = plan.config.release.defenses
+            door = Door(site, SiteFolder(folder.path, site).ledger(), plan.defenses(), names)
             found[site] = door.enroll(facts)
         return found
 

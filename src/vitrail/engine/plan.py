@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from vitrail.aggregate.rule import RULES, Group
 from vitrail.config.load import Loaded
-from vitrail.config.schema import Config
+from vitrail.config.schema import Config, Run
 from vitrail.errors import ConfigError
 from vitrail.local.optimizer import OptimizerSettings
+from vitrail.local.phases import learns
+from vitrail.local.push import pictures_only
 from vitrail.local.session import Context
 from vitrail.methods import METHODS, Method, Stage, answers
 from vitrail.methods.remedied import check_findings, remedied, without_remedies
@@ -18,7 +22,7 @@ from vitrail.models.flat import Layout, Region
 from vitrail.models.network import Network, make_network
 from vitrail.models.parts import inventory
 from vitrail.registry import load_plugins
-from vitrail.release.defense import Defense, defenses_of
+from vitrail.release.defense import DEFENSES, Defense, defenses_of
 from vitrail.release.message import Field, Schema, model_fields
 from vitrail.release.setting import Setting, StageSetting, convs_of, norms_of
 from vitrail.rng import Key, server
@@ -84,6 +88,11 @@ class Plan:
     channels: int
     card: Mapping[str, str]
     setting: Setting
+
+    @property
+    def private(self) -> bool:
+        """Whether a mechanism with a proof stands at the door, so that counts and figures stay."""
+        return any(DEFENSES[name].formal for name in self.config.release.defenses)
 
     @property
     def key(self) -> Key:
@@ -163,7 +172,7 @@ def make_plan(
     setting = Setting(
         config,
         layout,
-        tuple(_stage_setting(stage) for stage in stages),
+        tuple(_stage_setting(stage, config.run) for stage in stages),
         classes,
         channels,
         weighting=method.weighting,
@@ -173,6 +182,7 @@ def make_plan(
         convs=convs_of(network),
         norms=norms_of(network),
         examples=dict(examples or {}),
+        told=_told(method, stages, len(classes)),
     )
     defenses_of(setting, loaded.source)
     return Plan(
@@ -180,11 +190,33 @@ def make_plan(
     ), network
 
 
-def _stage_setting(plan: StagePlan) -> StageSetting:
+def _stage_setting(plan: StagePlan, run: Run) -> StageSetting:
     """What a defense may know of a stage."""
     stage = plan.stage
-    phases = [tuple(p.name for p in ps) for ps in (stage.arrive, stage.train, stage.last)]
-    return StageSetting(stage.name, plan.first, plan.last, plan.schema, plan.answers, *phases)
+    arrive, train, closing = (
+        tuple(p.name for p in phases) for phases in (stage.arrive, stage.train, stage.last)
+    )
+    before = (*stage.arrive, *stage.train)
+    return StageSetting(
+        stage.name,
+        plan.first,
+        plan.last,
+        plan.schema,
+        plan.answers,
+        arrive,
+        train,
+        closing,
+        epochs=sum(learns(phase, run.local_epochs) for phase in before),
+        loose=tuple(phase.name for phase in before if getattr(phase, "sees", "data") == "data"),
+    )
+
+
+def _told(method: Method, stages: tuple[StagePlan, ...], classes: int) -> tuple[str, ...]:
+    """The exact numbers that a method makes every site tell, beside how many images it has."""
+    facts = method.facts(np.zeros(1, np.int64), classes)
+    named = [name for name in facts if name != "examples"]
+    beside = [f.name for s in stages for f in s.schema.up if f.name.startswith("counts/")]
+    return tuple(dict.fromkeys([*named, *method.counts, *beside]))
 
 
 def _stages(
@@ -199,7 +231,10 @@ def _stages(
     extra = config.debias.last_rounds
     own = config.run.model_copy(update={"rounds": config.run.rounds - extra})
     stages = method.stages(own)
+    private = [n for n in config.release.defenses if n in DEFENSES and DEFENSES[n].formal]
     for number, stage in enumerate(remedied(stages, config.debias, classes)):
+        if any(DEFENSES[name].acts == "training" for name in private):
+            stage = replace(stage, arrive=pictures_only(stage.arrive), finish=stage.last)
         table = method.table if stage.table is None else stage.table
         if rule != "mean" and "mean" not in [a for row, a in table.items() if row != "statistic"]:
             raise ConfigError(
@@ -218,8 +253,8 @@ def _stages(
         schema = Schema(
             down=fields + kept + method.down_fields(shared),
             up=fields + method.up_fields(shared) + method.class_fields(len(classes)),
-            counts=("examples", "steps", *method.counts),
-            metrics=METRICS,
+            counts=method.counts if private else ("examples", "steps", *method.counts),
+            metrics=() if private else METRICS,
         )
         _check_rules(schema, config)
         _check_phases(stage)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vitrail.aggregate.sums import Aggregator, Sums
+from torch import Tensor
+
+from vitrail.aggregate.rule import Rule
+from vitrail.aggregate.sums import Aggregator, SumNoise, Sums
+from vitrail.engine.federation import SERVER
 from vitrail.engine.plan import Plan
 from vitrail.engine.pool import Pool
 from vitrail.engine.sample import Draw, draw, in_order
@@ -15,6 +19,7 @@ from vitrail.local.session import Context
 from vitrail.methods.server import Server
 from vitrail.release.message import digest
 from vitrail.release.update import Update
+from vitrail.rng import simulated_site
 
 
 @dataclass
@@ -84,7 +89,7 @@ def play(
             report.updates.append(_light(update))
             if reply.kept:
                 kept.add(task.site)
-    sums = total.finish()
+    sums = total.finish(_noise(plan, ctx))
     report.refused, report.accepted = sums.refused, sums.accepted
     wanted = 1 if plan.method.pooled else config.run.min_sites
     report.void = len(sums.accepted) < wanted
@@ -92,6 +97,24 @@ def play(
         report.figures = {**sums.metrics, **_close(plan, server, sums, ctx)}
         versions.accepted |= dict.fromkeys(kept, round_)
     return report
+
+
+def _noise(plan: Plan, ctx: Context) -> SumNoise | None:
+    """The noise that defenses want in the sums, from a secret that is not the run's seed alone."""
+    defenses = [d for d in plan.defenses() if d.formal]
+    if not defenses:
+        return None
+    key = simulated_site(plan.config.run.seed, SERVER).at("round", ctx.round, "sum")
+
+    def noise(rule: Rule, total: Tensor) -> Tensor:
+        names = list(dict.fromkeys(field.rule for field in rule.group.fields))
+        for defense in defenses:
+            deviation = defense.deviation(names[0], 0, ctx) if names else None
+            if deviation is not None:
+                total = rule.disturb(total, deviation, key.at(defense.name, names[0]).torch())
+        return total
+
+    return noise
 
 
 def _draw(plan: Plan, server: Server, ctx: Context) -> Draw:

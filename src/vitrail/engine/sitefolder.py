@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from torch import Tensor
 
+from vitrail.engine.folder import FIGURES
 from vitrail.errors import RunError
-from vitrail.files import folder_name, read_tensors, write_tensors
+from vitrail.files import folder_name, read_tensors, write_tensors, writing
 from vitrail.release.ledger import Ledger
 
 Own = Literal["personal", "local"]
@@ -45,6 +47,17 @@ class SiteFolder:
     def save(self, round_: int, state: dict[str, Tensor]) -> None:
         """Keep the state this round ended with."""
         write_tensors(self._state(round_), state, {"site": self.site, "round": round_})
+
+    def note(self, round_: int, figures: Mapping[str, float | None]) -> None:
+        """Add figures of a round that stay at the site; told again, the later ones count."""
+        if figures:
+            told = {name: value if value == value else None for name, value in figures.items()}
+            line = {"round": round_, "site": self.site, **told}
+            path = self.path / FIGURES
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("a", encoding="utf-8") as handle:
+                    handle.write(json.dumps(line) + "\n")
 
     def model_file(self, kind: Own) -> Path:
         """Where a model of the site's own lies once it is made."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from vitrail.geometry import grassmann
+from vitrail.local.phases import Sees
 from vitrail.local.session import Context, Metrics, Site
 
 SENT, DISTANCE = "subspaces/sent", "subspaces/distance"
@@ -26,6 +28,7 @@ class Distance:
     """
 
     name: str = "distance"
+    sees: ClassVar[Sees] = "nothing"
 
     def __call__(self, site: Site, ctx: Context) -> Metrics:
         """Compare; a site that never sent anything has nothing to compare."""

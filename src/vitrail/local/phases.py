@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor
 
@@ -19,10 +19,15 @@ from vitrail.models.pieces import PartHead
 from vitrail.rng import scope
 
 Forward = Callable[[Tensor], Outputs]
+Sees = Literal["terms", "nothing", "data"]
 
 
 class Phase(Protocol):
-    """One thing a site does with its model and its images."""
+    """One thing a site does with its model and its images.
+
+    An attribute `sees` says how images get into the model: by "terms", through which per-example
+    clipping works; by "nothing", which leaves it alone; left out, past both.
+    """
 
     @property
     def name(self) -> str:
@@ -41,6 +46,7 @@ class Fit:
     name: str = "fit"
     parts: tuple[Part, ...] | None = None
     epochs: int | None = None
+    sees: ClassVar[Sees] = "terms"
 
     def __call__(self, site: Site, ctx: Context) -> Metrics:
         """Run the local loop on the site's training images."""
@@ -85,3 +91,8 @@ class Fit:
         draw = site.terms.sampler or epoch
         for _ in range(self.epochs or ctx.epochs):
             yield from draw(len(site.rows.train), ctx.batch_size, order)
+
+
+def learns(phase: Phase, epochs: int) -> int:
+    """How many epochs a phase trains for; `epochs` where it leaves that to the run."""
+    return (phase.epochs or epochs) if isinstance(phase, Fit) else 0

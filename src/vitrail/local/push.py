@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from vitrail.errors import ConfigError
 from vitrail.local.inputs import Inputs, Rows
+from vitrail.local.phases import Phase, Sees
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.models.network import Network
 from vitrail.models.pieces import head_as
@@ -115,6 +116,11 @@ class Push:
     real: bool = True
     name: str = "push"
 
+    @property
+    def sees(self) -> Sees:
+        """A push for pictures leaves the model alone."""
+        return "data" if self.real else "nothing"
+
     def __call__(self, site: Site, ctx: Context) -> Metrics:
         """Search the site's push images."""
         del ctx
@@ -126,3 +132,8 @@ class Push:
         site.state[PLACE] = found.place.cpu()
         site.state[DISTANCE] = found.distance.where(found.found, -1.0).cpu()
         return {"grounded": float(found.found.double().mean())}
+
+
+def pictures_only(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
+    """The same phases with every push for pictures: a real one copies patches into the model."""
+    return tuple(replace(p, real=False) if isinstance(p, Push) else p for p in phases)

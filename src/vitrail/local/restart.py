@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from vitrail.local.phases import Sees
 from vitrail.local.push import head_of
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.models.addon import initialize
@@ -15,6 +17,7 @@ class Restart:
     """Draw the neck anew from the site's own secret."""
 
     name: str = "restart"
+    sees: ClassVar[Sees] = "nothing"
 
     def __call__(self, site: Site, ctx: Context) -> Metrics:
         """Overwrite the neck in place."""

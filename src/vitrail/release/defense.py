@@ -14,6 +14,7 @@ from vitrail.errors import ConfigError
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.terms import Terms
 from vitrail.registry import Registry
+from vitrail.release.promise import Promise
 from vitrail.release.setting import Setting
 from vitrail.release.update import Update
 from vitrail.rng import Key
@@ -31,6 +32,7 @@ class Defense:
     uses_data: ClassVar[bool] = False
     additive: ClassVar[bool] = False
     acts: ClassVar[Literal["door", "training"]] = "door"
+    setting: Setting  # of the run it belongs to
     Options: ClassVar[type[Table]] = Table
 
     def __init__(
@@ -81,6 +83,21 @@ class Defense:
         del site, ctx
         return update, {}
 
+    def promise(self, update: Update, site: Site, ctx: Context) -> Promise | None:
+        """What a formal mechanism guarantees for this release; None if it guarantees nothing."""
+        del update, site, ctx
+        return None
+
+    def forecast(self, site: str, count: int) -> dict[str, Any]:
+        """What a formal mechanism will do to a site of `count` images, before the first round."""
+        del site, count
+        return {}
+
+    def deviation(self, rule: str, site_count: int, ctx: Context) -> float | None:
+        """The noise that the server adds to a rule's sum over sites; None for no noise."""
+        del rule, site_count, ctx
+        return None
+
 
 DEFENSES: Registry[type[Defense]] = Registry("defense", "release.defenses")
 
@@ -111,6 +128,7 @@ def defenses_of(setting: Setting, source: str = "config") -> tuple[Defense, ...]
     )
     _check_together(made, release.energy)
     for defense in made:
+        defense.setting = setting
         defense.check(setting)
     return made
 

@@ -6,7 +6,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from vitrail.errors import RunError
@@ -16,9 +18,10 @@ from vitrail.release.defense import Defense
 from vitrail.release.frames import on_manifold
 from vitrail.release.ledger import Ledger
 from vitrail.release.message import Schema, digest
+from vitrail.release.promise import NO_GUARANTEE, NOTHING, Promise, events_of, sentence
+from vitrail.release.setting import MODEL
 from vitrail.release.update import Update
-
-NO_GUARANTEE = "empirical: no formal guarantee"
+from vitrail.rng import simulated_site
 
 
 class Door:
@@ -65,16 +68,62 @@ class Door:
             passed.append(_passed(defense, figures))
         if self.defenses:
             update = replace(update, tensors=on_manifold(update.tensors, site, schema))
+        found = (defense.promise(update, site, ctx) for defense in self.defenses)
+        promises = [promise for promise in found if promise is not None]
+        spends = self._spend(promises, ctx.round, message)
+        if spends is None:
+            update, spends = _returned(update, site), self._spend([], ctx.round, message) or []
+            passed.append({"name": "budget", "formal": True, "figures": {"withheld": 1.0}})
         if not answered:
-            self._record(update, schema, passed, message)
+            told: dict[str, object] = {"spends": spends} if spends else {}
+            if spends:
+                told["secret"] = "simulated" if self._simulated(site) else "own"
+            told["guarantee"] = _guarantee(update, promises, spends)
+            self._record(update, site, schema, passed, message, told)
         return update
 
+    def _simulated(self, site: Site) -> bool:
+        """Whether the site's draws follow from the run's seed, as they do in simulation."""
+        seeds = (defense.setting.config.run.seed for defense in self.defenses)
+        return any(site.key.root == simulated_site(seed, self.site).root for seed in seeds)
+
+    def _spend(
+        self, promises: list[Promise], round_: int, message: str
+    ) -> list[dict[str, Any]] | None:
+        """The lines of what this release costs on top of all before it; None: more than allowed.
+
+        The release itself does not count as one before it when its message comes again.
+        """
+        if not promises:
+            return []
+        lines = [
+            line
+            for line in self.ledger.lines()
+            if (line.get("round"), line.get("message")) != (round_, message)
+        ]
+        found = []
+        for promise in promises:
+            spent = promise.epsilon(events_of(lines, promise.mechanism))
+            if not promise.allowed(spent):
+                return None
+            found.append(promise.line(spent))
+        return found
+
     def enroll(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Let the facts a method asks for before the first round leave, once, with their line."""
+        """Let the facts a method asks for before the first round leave, once, with their line.
+
+        Behind a formal mechanism none leaves: every site counts as one. The budget is written
+        down instead.
+        """
+        formal = [defense for defense in self.defenses if defense.formal]
+        told = dict.fromkeys(facts, 1.0) if formal else dict(facts)
         if not any(line.get("kind") == "enroll" for line in self.ledger.lines()):
-            line = {"kind": "enroll", "facts": dict(facts), "guarantee": NO_GUARANTEE}
-            self.ledger.write(line)
-        return dict(facts)
+            for defense in formal:
+                forecast = defense.forecast(self.site, int(facts["examples"]))
+                self.ledger.write({"kind": "budget", **forecast})
+            guarantee = NOTHING if formal else NO_GUARANTEE
+            self.ledger.write({"kind": "enroll", "facts": told, "guarantee": guarantee})
+        return told
 
     def tell(self, kind: str, figures: Mapping[str, Mapping[str, object]]) -> None:
         """Let what a site found out about its classes leave: one line that names the figures.
@@ -126,10 +175,17 @@ class Door:
         return {field.name: sources[field.name] for field in schema.up}
 
     def _record(
-        self, update: Update, schema: Schema, passed: list[dict[str, object]], message: str
+        self,
+        update: Update,
+        site: Site,
+        schema: Schema,
+        passed: list[dict[str, object]],
+        message: str,
+        told: Mapping[str, object],
     ) -> None:
         """One line a release; the list of tensors stands once, under its own digest."""
-        tensors = [[field.name, list(field.shape)] for field in schema.up]
+        parts = {f"{MODEL}{spec.name}": spec.part for spec in site.model.layout.specs}
+        tensors = [[f.name, list(f.shape), parts.get(f.name, "beside")] for f in schema.up]
         declaration = hashlib.blake2b(repr(tensors).encode(), digest_size=8).hexdigest()
         if not self._declared(declaration):
             self.ledger.write({"kind": "declaration", "id": declaration, "tensors": tensors})
@@ -145,7 +201,7 @@ class Door:
                 "metrics": sorted(update.metrics),
                 "mechanism": list(self.names) or ["none"],
                 "defenses": passed,
-                "guarantee": NO_GUARANTEE,
+                **told,
             }
         )
 
@@ -154,6 +210,31 @@ class Door:
         if not path.exists():
             return False
         return f'"id":"{declaration}"'.encode() in path.read_bytes()[:1_000_000]
+
+
+def _returned(update: Update, site: Site) -> Update:
+    """What a site sends that may not tell any more: what it received, and zeros beside it."""
+    received = site.model.layout.views(site.received.detach().cpu())
+    tensors = {
+        name: received[name.removeprefix(MODEL)].clone()
+        if name.startswith(MODEL)
+        else torch.zeros_like(tensor)
+        for name, tensor in update.tensors.items()
+    }
+    return replace(update, tensors=tensors)
+
+
+def _guarantee(update: Update, promises: list[Promise], spends: list[dict[str, Any]]) -> str:
+    """The guarantee of the whole update: one number that nobody covers makes it empirical."""
+    if not update.tensors and not update.counts and not update.metrics:
+        return NOTHING
+    if not promises:
+        return NO_GUARANTEE
+    bare = [*update.counts, *update.metrics]
+    bare += [name for promise in promises for name in promise.uncovered(update.tensors)]
+    if bare:
+        return f"{NO_GUARANTEE}: {bare[0]!r} leaves without noise"
+    return sentence(spends) if spends else NOTHING
 
 
 def _passed(defense: Defense, figures: Mapping[str, float]) -> dict[str, object]:

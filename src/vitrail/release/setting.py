@@ -28,6 +28,8 @@ class StageSetting:
     arrive: tuple[str, ...] = ()
     train: tuple[str, ...] = ()
     closing: tuple[str, ...] = ()
+    epochs: int = 1  # of training on the site's images in one turn
+    loose: tuple[str, ...] = ()  # phases that change the model from images, but not by `Terms`
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Setting:
     """What is known of a run before its first round; the same in every process.
 
     `examples` are the training images of each site where they are known (at the engine's start),
-    else empty. `counts` are what the method makes sites count beside examples and steps.
+    else empty.
     """
 
     config: Config
@@ -85,6 +87,11 @@ class Setting:
     convs: tuple[Conv, ...] = ()
     norms: tuple[NormLayer, ...] = ()
     examples: Mapping[str, int] = field(default_factory=dict)
+    told: tuple[str, ...] = ()  # exact numbers that the method makes every site tell
+
+    def stage_at(self, round_: int) -> StageSetting:
+        """The stage a round belongs to; after the last round, the last stage."""
+        return next((s for s in self.stages if s.first <= round_ <= s.last), self.stages[-1])
 
     @property
     def method(self) -> str:
