@@ -16,6 +16,7 @@ MODULES = (  # in the order of `vitrail --help`
     "sweep",
     "explain",
     "audit",
+    "ledger",
     "fidelity",
     "attack",
     "leakage",

@@ -59,7 +59,7 @@ class PaperDp(Additive):
         deviation = factor * 2 * options.clip / max(1, len(site.rows.train))
         weights = {f"{MODEL}{s.name}" for s in site.model.layout.specs if s.trainable}
         return {
-            name: deviation * torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+            name: deviation * torch.randn(tensor.shape, generator=generator)
             for name, tensor in update.tensors.items()
             if name in weights
         }

@@ -1,0 +1,108 @@
+"""`vitrail ledger`: what left each site, and under which guarantee."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from vitrail.cli.using import Force, RunFolderPath, free_file, say
+from vitrail.engine.ledgers import Ledgers, SiteLedger, Sums, read_ledgers
+from vitrail.errors import RunError
+from vitrail.files import write_json
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("ledger")(ledger)
+
+
+def ledger(
+    run: RunFolderPath,
+    site: Annotated[str | None, typer.Option("--site", help="This site only, by round.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="A JSON file to write.")] = None,
+    force: Force = False,
+) -> None:
+    """Show what left each site: how much, by which mechanism, under which guarantee.
+
+    The sums are checked against what arrived at the server and against the accountant; a ledger
+    that does not hold is an error.
+    """
+    if json is not None:
+        free_file(json, force)
+    found = read_ledgers(run, site)
+    if site is not None:
+        _rounds(found.sites[0])
+    _totals(found)
+    if json is not None:
+        write_json(json, found.to_json())
+        say(f"written: {json}")
+    if found.mismatches:
+        more = f" ({len(found.mismatches) - 1} more after this one.)"
+        raise RunError(
+            f"the ledger does not hold: {found.mismatches[0]}",
+            where=str(run),
+            hint=more.strip() if len(found.mismatches) > 1 else "",
+        )
+
+
+def _rounds(site: SiteLedger) -> None:
+    """One line a release."""
+    table = Table(title=escape(f"What left {site.site}"), title_justify="left", box=None)
+    for head in ("round", "what", "bytes", "mechanism", "noise / update", "guarantee"):
+        table.add_column(head, justify="right" if head in ("bytes", "noise / update") else "left")
+    for line in site.told:
+        energies = [
+            passed["figures"]["energy"]
+            for passed in line.get("defenses", ())
+            if "energy" in passed.get("figures", {})
+        ]
+        table.add_row(
+            str(line.get("round", "")),
+            escape(line.get("stage") or line["kind"]),
+            f"{int(line.get('bytes', 0)):,}",
+            ", ".join(line.get("mechanism", ())),
+            f"{energies[-1]:.3g}" if energies else "",
+            escape(line["guarantee"]),
+        )
+    _show(table)
+
+
+def _totals(found: Ledgers) -> None:
+    """A line a site, one more for each further mechanism; formal and empirical apart."""
+    table = Table(box=None)
+    for head in ("site", "formal", "bytes", "epsilon", "delta", "for", "empirical", "bytes "):
+        table.add_column(head, justify="left" if head in ("site", "for") else "right")
+    for site in found.sites:
+        budgets = [
+            (_epsilon(b["epsilon"]), f"{b['delta']:.1g}", b["unit"]) for b in site.budgets
+        ] or [("", "", "")]
+        table.add_row(escape(site.site), *_sums(site.formal), *budgets[0], *_sums(site.empirical))
+        for budget in budgets[1:]:
+            table.add_row("", "", "", *budget, "", "")
+    _show(table)
+    named = {f"{b['mechanism']}: against {b['against']}" for s in found.sites for b in s.budgets}
+    for words in sorted(named):
+        typer.echo(words)
+    if any(site.simulated for site in found.sites):
+        typer.echo(
+            "In this simulation the noise follows from run.seed: whoever knows it can take the "
+            "noise off. A real site draws from a secret of its own."
+        )
+
+
+def _sums(sums: Sums) -> tuple[str, str]:
+    return f"{sums.releases:,}", f"{sums.bytes:,}"
+
+
+def _epsilon(value: float | None) -> str:
+    return "infinity" if value is None else f"{value:.4g}"
+
+
+def _show(table: Table) -> None:
+    console = Console(width=None if Console().is_terminal else 200, highlight=False)
+    console.print(table)
