@@ -13,6 +13,7 @@ EXAMPLES = (
     "explanation_same_bits",
     "prototypes",
     "tip_theorem",
+    "private_run",
 )
 
 
