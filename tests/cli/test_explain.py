@@ -182,6 +182,14 @@ def test_a_black_box_gets_grad_cam_and_says_so(read_page, explain, made, tmp_pat
     assert code == 2 and "no parts" in err
 
 
+def test_prototypes_of_several_models_in_one_picture(explain, made, tmp_path):
+    words = ("--beside", made / "run", "--site", "site-00", "--top", 2, "--out", "a.png")
+    assert explain("run", "--prototypes", *words)[0] == 0
+    assert Image.open(tmp_path / "a.png").size[0] > 400
+    code, _, err = explain("run", "--prototypes", *words, "--force", "--class", "dodo")
+    assert code == 2 and "no class 'dodo'" in err
+
+
 def test_images_that_can_no_longer_be_read_are_said_to_be(read_page, explain, made, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(made / "run", copy)
@@ -211,12 +219,16 @@ def test_images_that_can_no_longer_be_read_are_said_to_be(read_page, explain, ma
         (["--image", "IMAGE", "--out", "a.html", "--top", "0"], "1 or more"),
         (["--image", "IMAGE", "--out", "there.html"], "--force"),
         (["--image", "text.png", "--out", "a.html"], "text.png"),
+        (["--prototypes", "--beside", "RUN", "--out", "a.html", "--site", "site-00"], ".png"),
+        (["--prototypes", "--beside", "RUN", "--out", "a.png"], "Name one with --site"),
+        (["--image", "IMAGE", "--beside", "RUN", "--out", "a.png"], "Add --prototypes"),
+        (["--prototypes", "--beside", "RUN", "--out", "a.png", "--site", "x"], "no site 'x'"),
     ],
 )
 def test_a_mistake_is_one_sentence(explain, made, tmp_path, words, told):
     (tmp_path / "there.html").write_text("mine")
     (tmp_path / "text.png").write_text("no image")
-    places = {"IMAGE": made / "images" / "0.png", "FOLDER": made / "images"}
+    places = {"IMAGE": made / "images" / "0.png", "FOLDER": made / "images", "RUN": made / "run"}
     code, _, err = explain("run", *[places.get(word, word) for word in words])
     assert code == 2 and told in err and "Traceback" not in err
     assert err.splitlines()[-1].startswith("vitrail: ")

@@ -66,8 +66,8 @@ def test_every_model_answers_the_pooled_test_images_of_all_sites(sat):
         drawn = stamp(pixels, parse({"bias": MARK}).config.bias[0], key, rows)[0]
         assert not np.array_equal(pixels, drawn)
         for sheet in sitting.sheets:
-            which = {CENTRAL: None, GLOBAL: None, PERSONAL: "personal", LOCAL: "local"}[sheet.model]
-            model = run.model(sheet.site, which)
+            which = {LOCAL: "local"}.get(sheet.model)
+            model = run.model("pooled" if sheet.model == CENTRAL else sheet.site, which)
             for given, images in ((sheet.plain, pixels), (sheet.drawn, drawn)):
                 with torch.no_grad():
                     logits = model(torch.from_numpy(images).permute(0, 3, 1, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
@@ -13,6 +14,7 @@ from vitrail.data.decode import UnreadableError
 from vitrail.engine.loaded import Run, Which
 from vitrail.errors import ConfigError, DataError, nearest
 from vitrail.files import write_bytes, write_json, write_text
+from vitrail.report.beside import beside, rows_of
 from vitrail.report.consensus_picture import consensus_lines, consensus_picture
 from vitrail.report.evidence_page import evidence_page
 from vitrail.report.evidence_picture import evidence_picture
@@ -44,6 +46,10 @@ def explain(
         bool,
         typer.Option("--consensus", help="Show how far the sites agree on each class instead."),
     ] = False,
+    others: Annotated[
+        list[Path] | None,
+        typer.Option("--beside", metavar="RUN", help="Another run, its prototypes beside."),
+    ] = None,
     site: Site = None,
     model: Annotated[
         str | None,
@@ -63,12 +69,16 @@ def explain(
 
     With --site, training patches of that site's own images are shown beside them.
     """
-    form = _form(out, image, prototypes, consensus)
+    form = _form(out, image, prototypes, consensus, bool(others))
     free_file(out, force)
     if consensus:
         _consensus(open_run(run), out)
         return
     which = _which(model)
+    if others:
+        write_bytes(out, _beside([run, *others], site, classes or (), top))
+        say(f"written: {out}")
+        return
     explainer = Explainer(open_run(run), site, which, classes or (), top)
     if image is None:
         write_text(out, prototypes_page(explainer))
@@ -88,7 +98,25 @@ def _which(name: str | None) -> Which | None:
     )
 
 
-def _form(out: Path, image: Path | None, prototypes: bool, consensus: bool) -> str:
+def _beside(runs: list[Path], site: str | None, classes: Sequence[str], top: int) -> bytes:
+    if site is None:
+        raise ConfigError(
+            "patches belong to a site", where="--beside", hint="Name one with --site."
+        )
+    rows = list(rows_of([open_run(run) for run in runs], site))
+    for name in classes:
+        if name not in rows[0][1].model.classes:
+            raise ConfigError(
+                f"there is no class {name!r} in this run",
+                where="--class",
+                hint=nearest(name, rows[0][1].model.classes),
+            )
+    return beside(rows, classes, top)
+
+
+def _form(
+    out: Path, image: Path | None, prototypes: bool, consensus: bool, several: bool = False
+) -> str:
     """The kind of file, once the options fit each other."""
     asked = {"--image": image is not None, "--prototypes": prototypes, "--consensus": consensus}
     chosen = [name for name, given in asked.items() if given]
@@ -97,7 +125,10 @@ def _form(out: Path, image: Path | None, prototypes: bool, consensus: bool) -> s
         hint = "Give one of --image PATH, --prototypes or --consensus."
         raise ConfigError(what, where="explain", hint=hint)
     form = out.suffix.casefold()
-    valid = {"--image": _FORMS, "--prototypes": (".html",), "--consensus": _PICTURES}[chosen[0]]
+    if several and not prototypes:
+        raise ConfigError("--beside shows prototypes", where="explain", hint="Add --prototypes.")
+    own = (".png",) if several else (".html",)
+    valid = {"--image": _FORMS, "--prototypes": own, "--consensus": _PICTURES}[chosen[0]]
     if form not in valid:
         raise ConfigError(
             f"an explanation cannot be written as {out.name!r}",

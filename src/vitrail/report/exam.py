@@ -127,7 +127,7 @@ def sheets(run: Run, asked: Questions) -> list[Sheet]:
 def models(run: Run) -> Iterator[tuple[str, str | None, Deployed]]:
     """The models of a run: its name in the papers, whose it is, the model."""
     if METHODS[run.config.method.name].pooled:
-        yield CENTRAL, None, run.model()
+        yield CENTRAL, None, run.model(run.sites[0])  # pushed and tuned at the very end
         return
     if not run.keeps_home:
         yield GLOBAL, None, run.model()
