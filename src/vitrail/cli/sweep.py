@@ -10,6 +10,7 @@ import typer
 
 from vitrail.cli.leakage import leakage
 from vitrail.cli.run import Quiet, Sets, _lines
+from vitrail.config import Loaded
 from vitrail.engine.run import OnRound
 from vitrail.engine.sweep import load_grid, run_sweep
 from vitrail.report import (  # noqa: F401  (they register their tables)
@@ -47,6 +48,8 @@ def sweep(
     """Run a grid; skips what is finished, resumes what was interrupted, ends in compare."""
     loaded = load_grid(file, tuple(sets or ()))
     folder = out or Path("runs") / file.stem
+    if _ended(loaded, folder, quiet):
+        return
     paths = run_sweep(loaded, folder, _announce(quiet))
     _show(paths, figure, None, "auto", folder / "figures")
 
@@ -89,8 +92,7 @@ def reproduce(
     base = data if data is not None and not overrides else None
     loaded = load_grid(file, (*overrides, *(sets or ())), base)
     folder = out or Path("runs") / f"{name}-{scale}"
-    if "table" in loaded.sweep:
-        typer.echo(TABLES[loaded.sweep["table"]](loaded, folder, _announce(quiet)))
+    if _ended(loaded, folder, quiet):
         return
     paths = run_sweep(loaded, folder, _announce(quiet))
     for where in ("server", "sites"):
@@ -100,6 +102,16 @@ def reproduce(
             else "\non the server's test images"
         )
         _show(paths, "accuracy", None, where, folder / "figures" / where)
+
+
+def _ended(loaded: Loaded, folder: Path, quiet: bool) -> bool:
+    """Whether the grid names a table of its own to end in, which was then made."""
+    if "table" not in loaded.sweep:
+        return False
+    text = TABLES[str(loaded.sweep["table"])](loaded, folder, _announce(quiet))
+    write_text(folder / "figures" / "table.md", text + "\n")
+    typer.echo(text)
+    return True
 
 
 def _announce(quiet: bool):  # type: ignore[no-untyped-def]

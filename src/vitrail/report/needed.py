@@ -32,7 +32,7 @@ from vitrail.models.pieces import part_head
 from vitrail.report.truth import Top, tops
 from vitrail.rng import Key
 
-_CELLS, _STEPS, _REPEATS = 8, 8, 4
+_CELLS, _STEPS, _REPEATS = 8, 8, 3
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from vitrail.report.truth import figures, play, players
 from vitrail.rng import server
 
 _VERSION = 1
-_MOST = 20  # correct predictions a model for deletion, insertion and random weights
+_MOST = 6  # correct predictions a model for deletion, insertion and random weights
 _REPEATS = 1000
 NEEDS = {
     "deletion": "deletion, area minus random",
