@@ -13,6 +13,7 @@ from vitrail.cli.run import Quiet, Sets, _lines
 from vitrail.config import Loaded
 from vitrail.engine.run import OnRound
 from vitrail.engine.sweep import load_grid, run_sweep
+from vitrail.files import write_text
 from vitrail.report import (  # noqa: F401  (they register their tables)
     debias_table,
     exam_table,
