@@ -43,17 +43,8 @@ class Assault:
             share = 100 * self.label_recovery
             told.append(f"labels read off the update without any search: {share:.0f} % right")
         for site, rows in self.patches.items():
-            told += [
-                f"{site}, {row.name}: PSNR {row.psnr:.1f} dB, SSIM {row.ssim:.2f} over "
-                f"{row.units} units"
-                + (f", {row.reached:.2f} of the true patch's activation" if row.iterations else "")
-                for row in rows
-            ]
-        told += [
-            f"{one.target}, {one.name}: AUC {one.auc:.3f}, {100 * one.tpr:.1f} % of members found "
-            f"at {100 * one.fpr:.0f} % false alarms ({one.members} members, {one.others} others)"
-            for one in self.members
-        ]
+            told += [f"{site}, {row.sentence()}" for row in rows]
+        told += [one.sentence() for one in self.members]
         return told
 
     def to_json(self) -> dict[str, Any]:

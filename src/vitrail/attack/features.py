@@ -96,7 +96,7 @@ class Analytic(Attack):
         rows = bias.abs().topk(scene.count, dim=1).indices
         x = linear_input(weight, bias, rows).view(len(bias), scene.count, *scene.shape)
         zero = torch.zeros(len(bias))
-        return Recovery(scene.pixels(x), scene.labels, zero, scene.threat, 0, job.seconds)
+        return Recovery(scene.pixels(x), scene.labels, zero, scene.threat, 1, job.seconds)
 
     def _search(self, scene: Scene, wanted: Tensor, labels: Tensor, job: Job) -> Recovery:
         """Images [k, n, ...] whose features are the recovered ones, up to total variation."""

@@ -9,7 +9,7 @@ only. Here it is a small decoder, not the large GAN of the paper.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -23,7 +23,7 @@ from vitrail.attack.ig import known_labels
 from vitrail.attack.matching import Mismatch, total_variation
 from vitrail.attack.public import public_images
 from vitrail.attack.scene import Scene
-from vitrail.attack.search import best_of, search
+from vitrail.attack.search import Objective, best_of, search
 from vitrail.config.schema import Count, Natural, Positive, Table
 from vitrail.errors import ConfigError
 from vitrail.registry import Registry
@@ -67,6 +67,31 @@ def onto_l1_ball(x: Tensor, center: Tensor, radius: float) -> Tensor:
     return center + torch.where(inside, gap, near).view_as(x)
 
 
+@dataclass(frozen=True)
+class Match:
+    """The matching loss of what a generator makes from the input of one of its stages."""
+
+    scene: Scene
+    mismatch: Mismatch
+    labels: Tensor
+    generator: nn.Module
+
+    def images(self, z: Tensor, stage: int) -> Tensor:
+        """Pixels [R, n, C, H, W] from a stage's input [R, n, ...]."""
+        pixels: Tensor = self.generator(z.flatten(0, 1), stage)
+        return pixels.view(*z.shape[:2], *self.scene.shape)
+
+    def at(self, stage: int, tv: float) -> Objective:
+        """What the search minimizes at a stage."""
+
+        def objective(z: Tensor) -> tuple[Tensor, Tensor]:
+            x = self.scene.seen(self.images(z, stage))
+            match = self.mismatch(x, self.labels)
+            return match + tv * total_variation(x), match
+
+        return objective
+
+
 @ATTACKS.register("gifd")
 class Gifd(Attack):
     """Images that a generator of public images can make, matched like IG's."""
@@ -76,48 +101,36 @@ class Gifd(Attack):
     Options = GifdOptions
 
     def recover(self, scene: Scene, job: Job) -> Recovery:
-        """Stage by stage, all sites and restarts in one batch."""
+        """Stage by stage, all sites and restarts in one batch; the best image of any stage."""
         generator = self._generator(scene, job)
-        options, restarts = self.options, self.options.restarts
-        labels = known_labels(scene, self.name)
+        restarts, labels = self.options.restarts, known_labels(scene, self.name)
         rows = [site for site in range(len(scene.sites)) for _ in range(restarts)]
         weights = channel_weights(scene, job.key.at("clean")) if self.adaptive else None
-        mismatch, y = Mismatch(scene, rows, "cosine", weights), labels[rows]
-        stages = list(range(len(generator.stages)))  # type: ignore[arg-type]
-        shape = (len(rows), scene.count)
-        held = torch.randn((len(rows) * scene.count, LATENT), generator=job.key.at("z").torch())
+        match = Match(scene, Mismatch(scene, rows, "cosine", weights), labels[rows], generator)
+        steps = list(generator.stages.children())  # type: ignore[union-attr]
+        held = torch.randn((len(rows), scene.count, LATENT), generator=job.key.at("z").torch())
         best, lowest, done = torch.empty(0), torch.full((len(rows),), torch.inf), 0
-        for stage in stages:
-            with torch.no_grad():
-                held = held if stage == 0 else generator.stages[stage - 1](held)  # type: ignore[index,operator]
-            center = held.view(*shape, *held.shape[1:])
-
-            def made(z: Tensor, stage: int = stage) -> Tensor:
-                pixels: Tensor = generator(z.flatten(0, 1), stage)
-                return pixels.view(*shape, *scene.shape)
-
-            def objective(
-                z: Tensor, made: Callable[[Tensor], Tensor] = made
-            ) -> tuple[Tensor, Tensor]:
-                x = scene.seen(made(z))
-                match = mismatch(x, y)
-                return match + options.tv * total_variation(x), match
-
+        for stage in range(len(steps)):
+            if stage:
+                with torch.no_grad():
+                    inside = steps[stage - 1](held.flatten(0, 1))
+                held = inside.view(len(rows), scene.count, *inside.shape[1:])
+            part = self._part(job, stage, len(steps))
             found = search(
-                center,
-                objective,
-                _ball(center, options.radius) if stage else lambda z: z.clamp(-4, 4),
-                self._part(job, stage, len(stages)),
-                options.iterations,
-                options.lr,
+                held,
+                match.at(stage, self.options.tv),
+                _ball(held, self.options.radius) if stage else lambda z: z.clamp(-4, 4),
+                part,
+                self.options.iterations,
+                self.options.lr,
                 signed=False,
             )
             with torch.no_grad():
-                images = made(found.x)
+                images = match.images(found.x, stage)
             better = found.loss < lowest
             best = images if not best.numel() else torch.where(_rows(better, best), images, best)
             lowest = torch.where(better, found.loss, lowest)
-            held, done = found.x.flatten(0, 1), done + found.iterations
+            held, done = found.x, done + found.iterations
         chosen = best_of(lowest, restarts)
         threat = replace(scene.threat, public_data=self._source())
         return Recovery(best[chosen], labels, lowest[chosen], threat, done, job.seconds)

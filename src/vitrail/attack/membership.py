@@ -39,6 +39,14 @@ class Membership:
     tpr: float
     fpr: float = 0.01
 
+    def sentence(self) -> str:
+        """All of it in words."""
+        return (
+            f"{self.target}, {self.name}: AUC {self.auc:.3f}, {100 * self.tpr:.1f} % of members "
+            f"found at {100 * self.fpr:.0f} % false alarms ({self.members} members, {self.others} "
+            "others)"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         return dict(vars(self))

@@ -47,8 +47,15 @@ class PatchRow:
     units: int
     psnr: float
     ssim: float
-    reached: float
+    reached: float | None
     iterations: int = 0
+
+    def sentence(self) -> str:
+        """All of it in words."""
+        told = f"{self.name}: PSNR {self.psnr:.1f} dB, SSIM {self.ssim:.2f} over {self.units} units"
+        if self.reached is None:
+            return told
+        return f"{told}, {self.reached:.2f} of the true patch's activation"
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
@@ -219,7 +226,7 @@ class PatchSearch(Attack):
 
 
 def _row(
-    name: str, found: Tensor, own: Tensor, reached: float = float("nan"), done: int = 0
+    name: str, found: Tensor, own: Tensor, reached: float | None = None, done: int = 0
 ) -> PatchRow:
     errors = (found.double() - own.double()).square().flatten(1).mean(1)
     return PatchRow(

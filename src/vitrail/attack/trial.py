@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -182,8 +182,3 @@ def _told(case: Case, labels: Labels) -> tuple[Scene, float | None]:
 
 def _share(made: Recovery, case: Case) -> float | None:
     return recovered(made.labels, case.labels())
-
-
-def options_for(attack: str, told: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options of one attack out of a table `[attack]`."""
-    return dict((told or {}).get(attack, {}))

@@ -28,6 +28,27 @@ from vitrail.report.leakage_table import rows_text
 _EVERY = 5.0  # seconds between lines of progress where there is no terminal
 
 
+Images = Annotated[
+    int | None, typer.Option("--images", help="How many images to get back; left out: 8.")
+]
+Sites = Annotated[
+    list[str] | None,
+    typer.Option("--site", metavar="NAME", help="Attack this site; may be repeated."),
+]
+Round = Annotated[
+    int | None, typer.Option("--round", help="The round; left out: the first recorded.")
+]
+Labels = Annotated[
+    Literal["both", "known", "inferred"],
+    typer.Option(help="Both: inferred ones too, where they are not all right."),
+]
+Sees = Annotated[Literal["update", "sum"], typer.Option(help="A site's update, or only the sum.")]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="ATTACK.KEY=VALUE", help="An option of an attack."),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("attack")(attack)
@@ -38,36 +59,17 @@ def attack(
     attacks: Annotated[
         str, typer.Option("--attacks", metavar="NAME,...", help="Which; `list` names them all.")
     ] = "ig",
-    images: Annotated[
-        int | None, typer.Option("--images", help="How many images to get back; left out: 8.")
-    ] = None,
-    sites: Annotated[
-        list[str] | None,
-        typer.Option("--site", metavar="NAME", help="Attack this site; may be repeated."),
-    ] = None,
-    round_: Annotated[
-        int | None, typer.Option("--round", help="The round; left out: the first recorded.")
-    ] = None,
-    labels: Annotated[
-        Literal["both", "known", "inferred"],
-        typer.Option(help="Both: inferred ones too, where they are not all right."),
-    ] = "both",
-    sees: Annotated[
-        Literal["update", "sum"], typer.Option(help="A site's update, or only the sum.")
-    ] = "update",
+    images: Images = None,
+    sites: Sites = None,
+    round_: Round = None,
+    labels: Labels = "both",
+    sees: Sees = "update",
     iterations: Annotated[int | None, typer.Option(help="Steps of a search.")] = None,
     seconds: Annotated[float | None, typer.Option(help="The longest a search may take.")] = None,
-    public: Annotated[
-        Path | None, typer.Option(help="Public images, for attacks with a generator.")
-    ] = None,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="ATTACK.KEY=VALUE", help="An option of an attack."),
-    ] = None,
+    public: Annotated[Path | None, typer.Option(help="Public images, for generators.")] = None,
+    sets: Options = None,
     json: Annotated[Path | None, typer.Option("--json", help="A JSON file to write.")] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A page with pictures, in .html.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A page, in .html.")] = None,
     force: Force = False,
 ) -> None:
     """Try to get the sites' images back from exactly what they released.
