@@ -22,6 +22,7 @@ from vitrail.config.load import parse_overrides
 from vitrail.engine.loaded import Run
 from vitrail.errors import ConfigError
 from vitrail.files import write_json, write_text
+from vitrail.report.document.stolen import keep_attack
 from vitrail.report.leakage_page import attack_page
 from vitrail.report.leakage_table import rows_text
 
@@ -84,9 +85,10 @@ def attack(
             free_file(path, force)
     if out is not None and out.suffix.casefold() not in (".html", ".htm"):
         raise ConfigError(f"a page cannot be written as {out.name!r}", where="--out")
+    opened = Run(run)
     with searching() as tell:
         found = assault(
-            Run(run),
+            opened,
             names(attacks),
             Choice(images, tuple(sites or ()), round_, sees),
             Budget(iterations, seconds),
@@ -95,6 +97,7 @@ def attack(
             public=public,
             tell=tell,
         )
+    keep_attack(opened, found)  # for `vitrail report`
     _print(found)
     if json is not None:
         write_json(json, found.to_json())

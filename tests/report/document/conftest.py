@@ -68,11 +68,12 @@ def hospital_config(file, **changes):
 
 @pytest.fixture(scope="session")
 def birds(tmp_path_factory, tiny_config):
-    """Two public runs of the same data: one whose model has parts, one black box."""
+    """Public runs of the same data: prototypes, subspaces, and a black box."""
     folder = tmp_path_factory.mktemp("birds")
     vitrail.run(tiny_config(**PROTO), folder / "myth")
     plain = {**PROTO, "method": {"name": "fedavg"}, "model": {}}
     vitrail.run(tiny_config(**plain), folder / "fedavg")
+    vitrail.run(tiny_config(**{**plain, "method": {"name": "fedgrasp"}}), folder / "fedgrasp")
     return folder
 
 

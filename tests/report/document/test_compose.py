@@ -6,6 +6,8 @@ import re
 import shutil
 import time
 
+import pytest
+
 from vitrail.engine.loaded import Run
 from vitrail.report.document.compose import compose, names_of
 from vitrail.report.document.window import Viewer
@@ -74,6 +76,16 @@ def test_an_audit_without_images_still_has_its_verdicts(audited, report, tmp_pat
     assert len(tables_of(made, "-audit").rows) == 9
     own = report(copy, site="site-00", with_images=True)
     assert "data:image" in read_page(own.html).raw["audit"] + own.html and own.private
+
+
+def test_subspaces_show_who_agrees_from_what_the_server_holds(birds, report, read_page):
+    made = report(birds / "fedgrasp")
+    told = read_page(made.html).sections["parts"]
+    assert "3 subspaces of the global model" in told and "Do the sites agree?" in told
+    run = Run(birds / "fedgrasp")
+    known = run.state()["agreement/head.frames/consensus"].tolist()
+    assert [row[1] for row in tables_of(made, "-consensus").rows] == pytest.approx(known)
+    assert len(tables_of(made, "-distance").rows) == 9
 
 
 def test_several_runs_are_compared_and_one_is_chosen(birds, report, read_page):

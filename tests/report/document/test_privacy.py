@@ -1,10 +1,21 @@
 """The section on privacy: formal and empirical apart, budgets, what attacks got."""
 
+import json
+import math
+import shutil
+
+import torch
+
+from vitrail.attack.assault import Assault
+from vitrail.attack.scores import Score
+from vitrail.attack.trial import Row
+from vitrail.engine.loaded import Run
 from vitrail.report.document.block import leaves, render
 from vitrail.report.document.budgets import budgets, spends
 from vitrail.report.document.chart_timeline import Event, timeline
 from vitrail.report.document.leakage import attack_rows, leakage, reference
 from vitrail.report.document.privacy import formal
+from vitrail.report.document.stolen import keep_attack, stolen
 
 SPEND = {
     "mechanism": "dp-sgd",
@@ -82,3 +93,37 @@ def test_a_thousand_rounds_of_a_hundred_sites_are_still_a_picture():
         scene = timeline(events, sites, "t", width)
         assert len(scene.shapes) < 6000 and scene.height < 1500
         assert "60 sites not drawn" in scene.about
+
+
+def test_members_and_released_parts_have_tables_of_their_own():
+    found = {
+        "rows": [],
+        "members": [{"name": "loss", "target": "global model", "auc": 0.61, "tpr": 0.02}],
+        "patches": {"site-00": [{"name": "prototype", "units": 6, "psnr": 11.0, "ssim": 0.1}]},
+    }
+    told = [x.csv() for x in leaves(leakage("run", found))]
+    assert any("global model,0.61" in text for text in told)
+    assert any("site-00,prototype,6,11.0" in text for text in told)
+
+
+def test_recovered_pictures_are_kept_only_where_images_are_public(birds, tmp_path):
+    for public in (True, False):
+        copy = tmp_path / str(public)
+        shutil.copytree(birds / "fedavg", copy)
+        run = Run(copy)
+        scores = (Score(0, 0.01, math.inf, 0.5, True),)
+        row = Row("ig", scores, images=torch.rand(1, 3, 16, 16))
+        keep_attack(run, Assault(copy, (row,), torch.rand(1, 3, 16, 16), 1.0, public=public))
+        assert (stolen(run, "a") is not None) == public
+        assert json.loads((copy / "attack.json").read_text())["rows"][0]["psnr"] is None
+        assert any((copy / "server").glob("attack-*")) == public
+
+
+def test_pictures_are_not_shown_if_the_images_are_no_longer_public(birds, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(birds / "fedavg", copy)
+    row = Row("ig", (Score(0, 0.01, 20.0, 0.5, True),), images=torch.rand(1, 3, 16, 16))
+    keep_attack(Run(copy), Assault(copy, (row,), torch.rand(1, 3, 16, 16), 1.0, public=True))
+    card = json.loads((copy / "server" / "card.json").read_text())
+    (copy / "server" / "card.json").write_text(json.dumps({**card, "public": False}))
+    assert stolen(Run(copy), "a") is None

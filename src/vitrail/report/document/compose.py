@@ -138,7 +138,7 @@ def _marked(desks: Sequence[_Desk], body: Html) -> bool:
 
 
 def _parts(desk: _Desk) -> tuple[Block, ...]:
-    return parts(desk.account, desk.seen, desk.viewer, desk.photos)
+    return parts(desk.account, desk.seen, desk.photos)
 
 
 def _why(desk: _Desk) -> tuple[Block, ...]:

@@ -66,8 +66,9 @@ def _plain(row: Row) -> dict[str, Any]:
 def leakage(name: str, found: Mapping[str, Any]) -> tuple[Block, ...]:
     """PSNR by defense and attack as a picture, everything as a table, who the attacker was."""
     rows = attack_rows(found)
+    beside = [*_members(name, found), *_units(name, found)]
     if not rows:
-        return (Missing(say("The file of attacks has no rows.")),)
+        return tuple(beside) or (Missing(say("The file of attacks has no rows.")),)
     blocks: list[Block] = []
     values = _dots(rows)
     if values:
@@ -85,7 +86,7 @@ def leakage(name: str, found: Mapping[str, Any]) -> tuple[Block, ...]:
     threat = _threat(found)
     if threat is not None:
         blocks.append(el("p", threat, class_="soft"))
-    return tuple(blocks)
+    return (*blocks, *beside)
 
 
 def _dots(rows: Sequence[Row]) -> list[Dot]:
@@ -134,3 +135,42 @@ def _threat(found: Mapping[str, Any]) -> str | None:
         f"{threat.get('labels', 'unknown')}, {threat.get('images', '?')} images, "
         f"{threat.get('local_steps', '?')} local steps."
     )
+
+
+def _members(name: str, found: Mapping[str, Any]) -> list[Table]:
+    """How well members of the training images are told from others."""
+    rows = _listed(found, "members")
+    if not rows:
+        return []
+    columns = (
+        Column("attack"),
+        Column("on"),
+        Column("AUC", figure, "0.5 is chance", number=True),
+        Column("members found", partial(percent, places=1), number=True),
+        Column("at false alarms", partial(percent, places=0), number=True),
+        Column("members", number=True),
+        Column("others", number=True),
+    )
+    keys = ("name", "target", "auc", "tpr", "fpr", "members", "others")
+    values = tuple(tuple(row.get(key) for key in keys) for row in rows)
+    return [Table(f"{name}-members", "Who was in the training images?", columns, values)]
+
+
+def _units(name: str, found: Mapping[str, Any]) -> list[Table]:
+    """What released prototypes or subspaces give away of a site's patches."""
+    sites = found.get("patches")
+    if not isinstance(sites, Mapping) or not sites:
+        return []
+    columns = (
+        Column("site"),
+        Column("attack"),
+        Column("units", number=True),
+        Column("PSNR, dB", partial(figure, places=1), number=True),
+        Column("SSIM", partial(figure, places=2), number=True),
+        Column("activation reached", partial(figure, places=2), number=True),
+    )
+    keys = ("name", "units", "psnr", "ssim", "reached")
+    values = tuple(
+        (site, *(row.get(key) for key in keys)) for site in sites for row in _listed(sites, site)
+    )
+    return [Table(f"{name}-units-attacked", "What a released part gives away", columns, values)]

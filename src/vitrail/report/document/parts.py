@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import numpy as np
-from torch import Tensor
 
-from vitrail.engine.checkpoint import Checkpoints
+from vitrail.audit.consensus import Agreement, agreement, averages_subspaces
 from vitrail.explain.prototypes import Unit, units
-from vitrail.files import read_tensors
 from vitrail.models.pieces import part_head
 from vitrail.report.document.account import Account
 from vitrail.report.document.block import Block, Choice, Figure, Folded, Missing
@@ -22,18 +19,15 @@ from vitrail.report.document.photos import Photos
 from vitrail.report.document.scale import count, figure
 from vitrail.report.document.scene import Scene
 from vitrail.report.document.table import Column, Table
-from vitrail.report.document.window import Viewer, Window
+from vitrail.report.document.window import Window
 
 _PICTURED = 24  # classes beyond this many are told in numbers only
 _PATCHES = 4  # pictures of a class that has one unit
-DISTANCE = "subspaces/distance"
 
 
-def parts(
-    account: Account, seen: Window | Missing, viewer: Viewer, photos: Photos
-) -> tuple[Block, ...]:
+def parts(account: Account, seen: Window | Missing, photos: Photos) -> tuple[Block, ...]:
     """Units by class with the patches that the reader may see, agreement, duplicates."""
-    agreed = _agreement(account, viewer)
+    agreed = _agreement(account)
     if isinstance(seen, Missing):
         return (seen, *agreed)
     if not seen.explainer.parts:
@@ -146,31 +140,26 @@ def _table(account: Account, found: Sequence[Unit]) -> Table:
     return Table(f"{account.name}-units", "Every unit", columns, rows)
 
 
-def _agreement(account: Account, viewer: Viewer) -> tuple[Block, ...]:
-    """How far sites agree on each class's subspace, and which site is far from the mean."""
-    if not account.run.round:
+def _agreement(account: Account) -> tuple[Block, ...]:
+    """How far sites agree on each class's subspace, and which site is far from the mean.
+
+    The server knows all of it, so it may be shared.
+    """
+    if not account.run.round or not averages_subspaces(account.run):
         return ()
-    tensors = read_tensors(Checkpoints(account.run.folder.server).path(account.run.round))[0]
-    known = {
-        name.rpartition("/")[2]: tensor.flatten().tolist()
-        for name, tensor in tensors.items()
-        if "agreement/" in name
-    }
-    agreed = known.get("consensus")
-    if agreed is None or len(agreed) != len(account.run.classes):
-        return ()
-    values = [Bar(n, v, figure(v, 2)) for n, v in zip(account.run.classes, agreed, strict=True)]
+    found = agreement(account.run)
+    agreed = found.consensus.tolist()
+    values = [Bar(n, v, figure(v, 2)) for n, v in zip(found.classes, agreed, strict=True)]
 
     def draw(width: float) -> Scene:
         return bars(values, "Consensus of the sites by class", width, most=1.0)
 
-    gaps = known.get("eigengap", [None] * len(agreed))
     columns = (
         Column("class"),
         Column("consensus", figure, number=True),
         Column("eigengap", figure, number=True),
     )
-    rows = tuple(zip(account.run.classes, agreed, gaps, strict=True))
+    rows = tuple(zip(found.classes, agreed, found.eigengap.tolist(), strict=True))
     title = "Consensus of the sites by class"
     table = Table(f"{account.name}-consensus", title, columns, rows)
     told = say(
@@ -178,35 +167,38 @@ def _agreement(account: Account, viewer: Viewer) -> tuple[Block, ...]:
         "without an eigengap has no agreed one."
     )
     head = Html("<h3>Do the sites agree?</h3>")
-    return (
-        head,
-        Figure(f"{account.name}-consensus", told, draw, table),
-        *_distances(account, viewer),
-    )
+    picture = Figure(f"{account.name}-consensus", told, draw, table)
+    return (head, picture, *_distances(account, found))
 
 
-def _distances(account: Account, viewer: Viewer) -> tuple[Block, ...]:
-    own = {site: account.run.own(site, "personal") for site in viewer.sites(account)}
-    found: dict[str, Tensor] = {site: t[DISTANCE] for site, t in own.items() if DISTANCE in t}
-    if not found:
+def _distances(account: Account, found: Agreement) -> tuple[Block, ...]:
+    if found.distance is None or not np.isfinite(found.distance).any():
         return ()
-    values = np.stack([tensor.numpy() for tensor in found.values()])
-    most = float(values.max()) or 1.0
-    cells = [[Cell(0.9 * float(v) / most, f"{v:.2f}") for v in row] for row in values]
-    sites, classes = list(found), list(account.run.classes)
+    values, sites, classes = found.distance, list(found.sites), list(found.classes)
+    most = float(np.nanmax(values)) or 1.0
+    cells = [[_far(float(v), most) for v in row] for row in values]
 
     def draw(width: float) -> Scene:
         return matrix(sites, classes, cells, "Distance from the agreed subspace", width)
 
-    columns = (
-        Column("site"),
-        *(Column(n, partial(figure, places=3), number=True) for n in classes),
+    columns = (Column("site"), Column("class"), Column("distance", figure, number=True))
+    rows = tuple(
+        (site, name, float(values[i, j]) if np.isfinite(values[i, j]) else None)
+        for i, site in enumerate(sites)
+        for j, name in enumerate(classes)
     )
-    rows = tuple((site, *row.tolist()) for site, row in zip(sites, values, strict=True))
     title = "Distance from the agreed subspace, by site and class"
     table = Table(f"{account.name}-distance", title, columns, rows)
+    top = found.apart()[:1]
+    apart = "" if not top else f" Furthest from the others: {top[0].site} in {top[0].label}."
     told = say(
-        "How far each site's own subspace of a class was from the agreed one when training ended "
-        "(geodesic distance). It is known at that site only."
+        "How far each site's own subspace of a class was from the agreed one in the last round "
+        "(geodesic distance, at most {}).{}",
+        figure(found.largest, 2),
+        apart,
     )
     return (Figure(f"{account.name}-distance", told, draw, table),)
+
+
+def _far(value: float, most: float) -> Cell:
+    return Cell(0.9 * value / most, f"{value:.2f}") if np.isfinite(value) else Cell(None)

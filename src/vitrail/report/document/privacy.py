@@ -14,6 +14,7 @@ from vitrail.report.document.leakage import leakage
 from vitrail.report.document.markup import Html, el, say
 from vitrail.report.document.scale import amount, count, percent
 from vitrail.report.document.scene import Scene
+from vitrail.report.document.stolen import stolen
 from vitrail.report.document.table import Column, Table
 
 WORDS = {
@@ -180,12 +181,15 @@ def _attacks(account: Account) -> tuple[Block, ...]:
             Missing(
                 say(
                     "No attack was tried on this run. {} tries to get images back from what was "
-                    "released.",
-                    el("code", f"vitrail attack {account.name} --json {account.name}/{ATTACK}"),
+                    "released; the run must have been made with {}.",
+                    el("code", f"vitrail attack {account.name}"),
+                    el("code", "run.record_updates = true"),
                 )
             ),
         )
-    return tuple(block for one in found for block in leakage(account.name, one))
+    pictures = stolen(account.run, f"{account.name}-attack")
+    told = [block for one in found for block in leakage(account.name, one)]
+    return tuple(told) if pictures is None else (*told, pictures)
 
 
 def sent_sentence(account: Account) -> Html:
