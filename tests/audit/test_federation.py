@@ -2,9 +2,11 @@
 
 import pytest
 
+from vitrail.audit.consensus import Standing
 from vitrail.audit.federation import together
 from vitrail.audit.null import Null, holm
 from vitrail.audit.site import Alarm, SiteAudit
+from vitrail.report.audit_words import facts
 
 IMAGES = {"a": 25, "b": 25}
 
@@ -81,6 +83,17 @@ def test_the_json_has_the_agreed_form(finding):
     (entry,) = first["classes"]
     assert list(entry)[:5] == ["class", "score", "p_value", "verdict", "box"]
     assert entry["verdict"] == "biased" and entry["box"] is None and second["classes"] == []
+
+
+def test_a_subspace_that_stands_apart_is_evidence_beside_the_verdict(finding):
+    found = finding("x", "a", 0.0, 0.9)
+    away = [Standing("x", "a", 0.5, 3.0), Standing("y", "a", 0.1, 0.0)]
+    whole = together([site("x", found)], standings=away)
+    (entry,) = whole.to_json()["sites"][0]["classes"]
+    assert entry["subspace"] == {"distance": 0.5, "excess": 3.0} and entry["verdict"] == "clear"
+    told = dict(facts(whole, found))["Subspace of the class"]
+    assert "0.50" in told and "3.0 robust" in told
+    assert "Subspace of the class" not in dict(facts(together([site("x", found)]), found))
 
 
 def test_the_sentence_counts_in_points_and_has_no_minus_zero(finding):

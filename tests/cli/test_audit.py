@@ -274,4 +274,5 @@ def test_personal_models_and_subspaces_are_audited_too(
     whole = "personal model" if name == "myth-pm" else "global model"
     assert f"shared model: the {whole}" in read_page(tmp_path / "a.html").text
     (told,) = json.loads((tmp_path / "a.json").read_text())["sites"]
+    assert all(("subspace" in entry) == (name == "fedgrasp") for entry in told["classes"])
     assert len(told["classes"]) == 3

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vitrail.audit.consensus import Standing
 from vitrail.audit.finding import LEVEL, Finding, Verdict, verdict_of
 from vitrail.audit.null import Null, holm
 from vitrail.audit.site import SiteAudit
@@ -20,6 +21,7 @@ class Audit:
     sites: tuple[SiteAudit, ...]
     null: Null | None = None  # what the p-values were read from
     config: str | None = None  # which configuration was audited, for those who act on it
+    standings: tuple[Standing, ...] = ()  # of subspaces, where the server averages some
 
     @property
     def worst(self) -> Finding | None:
@@ -50,6 +52,11 @@ class Audit:
                 found.append(site.site)
         return found
 
+    def standing(self, finding: Finding) -> Standing | None:
+        """How far the site's subspace of the class is from the agreed one: evidence, no verdict."""
+        mine = (one for one in self.standings if (one.site, one.label) == _key(finding))
+        return next(mine, None)
+
     def action(self, finding: Finding) -> str:
         """What the numbers suggest, in a few words; people decide."""
         if self.verdict(finding) == "clear":
@@ -70,6 +77,9 @@ class Audit:
                 entry = finding.to_json()
                 entry["p_value"], entry["verdict"] = self.p_value(finding), self.verdict(finding)
                 entry["action"] = self.action(finding)
+                one = self.standing(finding)
+                if one is not None:
+                    entry["subspace"] = {"distance": one.distance, "excess": one.excess}
                 classes.append(entry)
                 if entry["verdict"] != "clear":
                     seen += [s for s in self.seen_by(finding) if s not in seen]
@@ -92,8 +102,15 @@ class Audit:
         }
 
 
+def _key(finding: Finding) -> tuple[str, str]:
+    return finding.site, finding.label
+
+
 def together(
-    audits: Sequence[SiteAudit], null: Null | None = None, config: str | None = None
+    audits: Sequence[SiteAudit],
+    null: Null | None = None,
+    config: str | None = None,
+    standings: Sequence[Standing] = (),
 ) -> Audit:
     """Sites' audits as one view."""
-    return Audit(tuple(audits), null, config)
+    return Audit(tuple(audits), null, config, tuple(standings))

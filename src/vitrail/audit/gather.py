@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from vitrail.audit.consensus import agreement, averages_subspaces
 from vitrail.audit.contrast import contrasts
 from vitrail.audit.desk import Desk, parts
 from vitrail.audit.extract import Extractor, tables_of
@@ -88,7 +89,8 @@ def audit_run(
         if len(chosen) > 1:
             _release(run, one)
         found.append(one)
-    return together(found, null, config_digest(run.config))
+    apart = agreement(run).apart() if averages_subspaces(run) else ()
+    return together(found, null, config_digest(run.config), apart)
 
 
 def told_tables(run: Run, federation: Federation, sites: Sequence[str]) -> dict[str, Any]:

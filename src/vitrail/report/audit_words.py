@@ -78,8 +78,21 @@ def facts(audit: Audit, finding: Finding) -> list[tuple[str, str]]:
             f"{number(finding.relies, 1)} standard deviations, beyond random places and beyond the "
             f"shared model.{_lent(finding)}",
         ),
+        *_subspace(audit, finding),
         ("What to do", f"<b>{escape(audit.action(finding))}</b>. People decide, not this page."),
     ]
+
+
+def _subspace(audit: Audit, finding: Finding) -> list[tuple[str, str]]:
+    """How far the site's subspace of the class is from the one the sites agreed on."""
+    one = audit.standing(finding)
+    if one is None:
+        return []
+    told = (
+        f"the site's own is {number(one.distance, 2)} from the agreed one, "
+        f"{number(one.excess, 1)} robust standard deviations beyond the median of all sites."
+    )
+    return [("Subspace of the class", told)]
 
 
 def _lent(finding: Finding) -> str:
