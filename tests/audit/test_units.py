@@ -8,7 +8,7 @@ import torch
 
 from vitrail.audit.contrast import Contrast
 from vitrail.audit.effects import probe
-from vitrail.audit.units import alike, correlation, units_of
+from vitrail.audit.units import alike, correlation, stirred, units_of
 from vitrail.rng import server
 
 CORNER = Contrast(0, 9.0, "place", (0.125, 0.875), 1.0, 0.6, reach=(0.25, 0.25))
@@ -70,3 +70,19 @@ def test_correlation_is_that_of_numpy_and_nothing_for_flat_maps():
     assert np.allclose(correlation(one, two).numpy(), wanted, atol=1e-6)
     flat = torch.full((5, 1, 2, 2), 0.7)
     assert correlation(flat, flat).item() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("rises", "named"),
+    [
+        ([0.3, 0.02, 0.15, 0.04, -2.0], [True, False, True, False, False]),
+        ([0.1, 0.02, 0.09, 0.04, -2.0], [False] * 5),  # another class is moved nearly as much
+        ([-0.1, -0.2, -0.3, -0.5, -0.5], [False] * 5),
+        ([0.0, 0.0, 0.0, 0.0, 0.0], [False] * 5),
+    ],
+)
+def test_what_counts_as_excited(rises, named):
+    own = torch.tensor([True, True, True, False, False])
+    assert stirred(torch.tensor(rises), own, ~own).tolist() == named
+    none = torch.zeros(5, dtype=torch.bool)
+    assert not stirred(torch.tensor(rises), none, ~own).any()

@@ -20,7 +20,7 @@ from vitrail.engine.deployed import Deployed
 from vitrail.explain.boxes import boxes
 from vitrail.models.protopnet import ProtoHead
 
-_BEYOND = 3.0  # standard deviations of what the place does to prototypes of other classes
+_TIMES = 3.0  # beyond what the place does to prototypes of other classes
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class UnitEvidence:
     `rise` is the mean gain of its activation when the place is put into images of other
     classes, `drop` the mean loss when it is covered in own ones; `own_rise` is the gain of the
     prototype of that number in the site's own model, which is what the site brings into the
-    mean. `named` says that either is beyond what the place does to prototypes of other classes:
-    a mean of sites dilutes what one of them learned. `inside` is the share of its
+    mean. `named` says that either is far beyond what the place does to other prototypes: a mean
+    of sites dilutes what one of them learned. `inside` is the share of its
     activation in the place; `distance` and `overlap` (of the boxes) compare it with the nearest
     prototype of the site's own model, by `vectors` or by `maps` (1 minus their correlation).
     """
@@ -57,14 +57,14 @@ def units_of(desk: Desk, found: Probe) -> tuple[UnitEvidence, ...]:
     head = parts(desk.shared)
     own = (head.owner == found.label) & head.alive()
     others = (head.owner != found.label) & head.alive()
-    limit = {name: _limit(rises[others]) for name, rises in found.rises.items()}
+    excited = [stirred(rises, own, others) for rises in found.rises.values()]
+    named = torch.stack(excited).any(0)
     z = desk.begin(desk.pixels[found.donors])
     seen = maps(desk.shared, z)
     near = _nearest(desk, z, found.label)
     size = (desk.pixels.shape[2], desk.pixels.shape[3])
     listed = []
     for unit in torch.nonzero(own)[:, 0].tolist():
-        rises = {name: float(each[unit]) for name, each in found.rises.items()}
         distance, overlap = None, None
         if unit in near.at:
             distance, other = near.at[unit]
@@ -72,9 +72,9 @@ def units_of(desk: Desk, found: Probe) -> tuple[UnitEvidence, ...]:
         listed.append(
             UnitEvidence(
                 unit,
-                any(rises[name] > limit[name] for name in rises),
-                rises["shared"],
-                rises["local"],
+                bool(named[unit]),
+                float(found.rises["shared"][unit]),
+                float(found.rises["local"][unit]),
                 float(found.drops["shared"][unit]),
                 inside(seen[:, unit], found.effect.region.boxes, size),
                 distance,
@@ -85,11 +85,12 @@ def units_of(desk: Desk, found: Probe) -> tuple[UnitEvidence, ...]:
     return tuple(listed)
 
 
-def _limit(usual: Tensor) -> float:
-    """Beyond what a place does to prototypes that have nothing to do with it, and above 0."""
-    if len(usual) < 2:
-        return 0.0
-    return max(0.0, float(usual.mean() + _BEYOND * usual.std()))
+def stirred(rises: Tensor, own: Tensor, others: Tensor) -> Tensor:
+    """Which units of a class a place excites: three times as much as any unit of another class,
+    and at least a third as much as the most excited one of the class; [units] of bool."""
+    most = rises[own].max() if bool(own.any()) else rises.new_zeros(())
+    usual = rises[others].max().clamp_min(0) if bool(others.any()) else rises.new_zeros(())
+    return own & (rises > _TIMES * usual) & (rises > 0) & (rises >= most / _TIMES)
 
 
 @dataclass(frozen=True)

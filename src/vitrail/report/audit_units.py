@@ -48,8 +48,7 @@ def unit_table(finding: Finding) -> str:
         f'<div class="wide"><table class="audit"><thead><tr>{heads}</tr></thead>'
         f'<tbody>{"".join(rows)}</tbody></table></div><p class="soft">Distances are those of {by}.'
         " A prototype looks at the place if the place, put into other images, excites it, or the "
-        "own model's of that number, more than three standard deviations beyond what it does to "
-        "prototypes of other classes.</p>"
+        "own model's of that number, three times as much as any prototype of another class.</p>"
     )
 
 
