@@ -14,6 +14,7 @@ EXAMPLES = (
     "prototypes",
     "tip_theorem",
     "private_run",
+    "how_to_share",
 )
 
 

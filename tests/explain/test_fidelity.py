@@ -21,6 +21,7 @@ from vitrail.explain.fidelity import (
     rank_correlation,
     region_order,
     sanity,
+    share_inside,
 )
 from vitrail.rng import server
 
@@ -44,6 +45,14 @@ def region(height=10, width=12, box=(3, 2, 7, 5)):
 )
 def test_pointing(place, hit):
     assert pointing(place, region()) is hit
+
+
+def test_the_share_inside_counts_what_speaks_for_the_class():
+    map_, mask = torch.zeros(10, 12), region()
+    assert np.isnan(share_inside(map_, mask))
+    map_[2, 3], map_[0, 0], map_[4, 6] = 3.0, 1.0, -9.0
+    assert share_inside(map_, mask) == 0.75
+    assert share_inside(torch.ones(10, 12), mask) == pytest.approx(12 / 120)
 
 
 @pytest.mark.parametrize("place", [(1,), (1, 2, 3), (float("nan"), 0), ()])

@@ -17,6 +17,7 @@ METHODS = {
     "fedavg": {},
     "scaffold": {},
     "myth-pm": {"model": {"backbone": "small-cnn", "width": 4, "prototypes": PARTS}},
+    "fedxds": {},
     "fedgrasp": {
         "model": {
             "backbone": "small-cnn",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vitrail.geometry.frames import problem
-from vitrail.release.message import Schema
+from vitrail.release.message import KEEP, Schema
 from vitrail.release.update import Update
 
 _LARGEST_COUNT = 2.0**53  # Python's integers have no end; floats count one by one up to here
@@ -44,6 +44,7 @@ class Guard:
             or self._finite(update.tensors)
             or self._orthonormal(update.tensors)
             or self._bounded(update.tensors)
+            or self._kept(update.tensors, limits)
         )
 
     def _declared(self, tensors: Mapping[str, Tensor]) -> str | None:
@@ -56,7 +57,7 @@ class Guard:
             tensor = tensors[field.name]
             if tensor.dtype != field.dtype:
                 return f"tensor {field.name!r} is not {field.dtype}"
-            if tuple(tensor.shape) != field.shape:
+            if not field.admits(tuple(tensor.shape)):
                 return (
                     f"tensor {field.name!r} has shape {list(tensor.shape)}, not {list(field.shape)}"
                 )
@@ -103,7 +104,7 @@ class Guard:
         moved = 0.0
         for field in self.schema.up:
             tensor = tensors[field.name]
-            if not tensor.is_floating_point():
+            if not tensor.is_floating_point() or field.rule == KEEP:
                 continue
             before = self.reference.get(field.name)
             change = tensor if before is None else tensor - before
@@ -119,11 +120,32 @@ class Guard:
             )
         return None
 
+    def _kept(self, tensors: Mapping[str, Tensor], limits: Mapping[str, float]) -> str | None:
+        """What is kept whole: as many rows in each tensor, no more than possible, sane values."""
+        rows = {field.name: len(tensors[field.name]) for field in self.schema.up_kept}
+        if len(set(rows.values())) > 1:
+            return f"its tensors have different numbers of rows: {rows}"
+        for field in self.schema.up_kept:
+            tensor = tensors[field.name]
+            if len(tensor) > limits.get(field.name, _LARGEST_COUNT):
+                return (
+                    f"tensor {field.name!r} has {len(tensor)} rows, more than "
+                    f"{limits[field.name]:.0f} is impossible"
+                )
+            if field.span is not None and tensor.numel():
+                low, high = float(tensor.min()), float(tensor.max())
+                if not field.span[0] <= low <= high <= field.span[1]:
+                    return (
+                        f"tensor {field.name!r} has values from {low:.3g} to {high:.3g}, outside "
+                        f"of {field.span[0]:.3g} to {field.span[1]:.3g}"
+                    )
+        return None
+
     @cached_property
     def _limit(self) -> float:
         squares = sum(
             float(torch.linalg.vector_norm(self.reference[f.name], dtype=torch.float64)) ** 2
             for f in self.schema.up
-            if f.name in self.reference
+            if f.name in self.reference and f.rule != KEEP
         )
         return self.max_norm * (1 + math.sqrt(squares))

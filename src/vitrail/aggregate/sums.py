@@ -19,12 +19,16 @@ SumNoise = Callable[[Rule, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Sums:
-    """A finished round: aggregated tensors by field name, figures, who counted and who did not."""
+    """A finished round: aggregated tensors by field name, figures, who counted and who did not.
+
+    `kept` holds, by site, the tensors that are kept as they came.
+    """
 
     tensors: Tensors
     metrics: Metrics
     accepted: tuple[str, ...]
     refused: Mapping[str, str]
+    kept: Mapping[str, Tensors] = field(default_factory=dict)
 
     @property
     def model(self) -> Tensors:
@@ -67,7 +71,8 @@ class Aggregator:
         self._weights: list[float] = []
         self._accepted: list[str] = []
         self._refused: dict[str, str] = {}
-        for name in dict.fromkeys(f.rule for f in schema.up):
+        self._kept: dict[str, Tensors] = {}
+        for name in dict.fromkeys(f.rule for f in schema.up_added):
             group = Group(tuple(f for f in schema.up if f.rule == name))
             zeros = {f.name: sent.get(f.name, torch.zeros(f.shape)) for f in group.fields}
             self._groups.append(_Running(RULES[name](group, options), group.pack(zeros)))
@@ -89,6 +94,8 @@ class Aggregator:
             return reason
         for running in self._groups:
             running.add(update, weight)
+        if whole := {f.name: update.tensors[f.name] for f in self.guard.schema.up_kept}:
+            self._kept[update.site] = whole
         self._weights.append(weight)
         self._accepted.append(update.site)
         return None
@@ -110,4 +117,4 @@ class Aggregator:
                 found, figures = running.finish(self._weights, noise)
                 tensors |= found
                 metrics |= figures
-        return Sums(tensors, metrics, tuple(self._accepted), dict(self._refused))
+        return Sums(tensors, metrics, tuple(self._accepted), dict(self._refused), self._kept)

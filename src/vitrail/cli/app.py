@@ -22,6 +22,7 @@ MODULES = (  # in the order of `vitrail --help`
     "leakage",
     "report",
     "personalize",
+    "preview",
     "flower",
 )
 

@@ -9,6 +9,7 @@ import torch
 
 from vitrail.engine.plan import Plan
 from vitrail.engine.round import Versions
+from vitrail.engine.shelf import Shelf
 from vitrail.errors import RunError
 from vitrail.files import read_tensors, write_tensors
 from vitrail.methods.server import Server
@@ -32,6 +33,7 @@ class Checkpoints:
     def __init__(self, server: Path) -> None:
         self.folder = server / "checkpoints"
         self.frozen_file = server / "frozen.safetensors"
+        self.shelf = Shelf(server / "assets")
 
     def path(self, round_: int) -> Path:
         """The file of one round."""
@@ -51,6 +53,8 @@ class Checkpoints:
             "round": round_,
             "roster": server.roster,
             "accepted": versions.accepted,
+            "assets": {name: asset.digest for name, asset in server.assets.items()},
+            "holds": versions.holds,
             **asdict(identity),
         }
         write_tensors(self.path(round_), {**model, **state}, meta)
@@ -86,6 +90,8 @@ class Checkpoints:
         server.roster = {site: dict(facts) for site, facts in meta["roster"].items()}
         versions.accepted = {site: int(r) for site, r in meta["accepted"].items()}
         versions.durable = dict(versions.accepted)
+        server.assets = {n: self.shelf.get(d) for n, d in meta.get("assets", {}).items()}
+        versions.holds = {site: list(held) for site, held in meta.get("holds", {}).items()}
         return int(meta["round"])
 
     def check_config(self, now: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from vitrail.data.augment import view as turned
 from vitrail.data.partition import SiteRows
 from vitrail.engine.plan import Plan, StagePlan
+from vitrail.engine.shelf import Shelf
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.engine.tasks import Down, Reply, Task
 from vitrail.local.evaluate import evaluate, logits_of
@@ -21,6 +23,7 @@ from vitrail.local.session import Metrics, Result, Site
 from vitrail.local.terms import Terms
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import Network
+from vitrail.release.asset import Asset
 from vitrail.release.door import Door
 from vitrail.release.message import Schema
 from vitrail.rng import Key, simulated_site
@@ -46,6 +49,7 @@ class Host:
         self.defenses = plan.defenses()
         self.root: Key | None = None  # the secret of the one site that plays here for real
         self._received: tuple[str, Tensor] = ("", self.start)
+        self._assets: dict[str, Asset] = {}
 
     def secret(self, site: str) -> Key:
         """The root of a site's own draws; in simulation it follows from the seed."""
@@ -78,7 +82,7 @@ class Host:
         for phase in stage.stage.train:
             figures: Metrics = phase(site, ctx)
             metrics |= {name: value if value == value else None for name, value in figures.items()}
-        extra = self.plan.method.end(site, ctx)
+        extra = {**site.out, **self.plan.method.end(site, ctx)}
         metrics["seconds"] = time.perf_counter() - began
         self._note(folder, task, metrics)
         update = door.release(site, stage.schema, extra, metrics, ctx, down.digest)
@@ -110,6 +114,8 @@ class Host:
             key=self.secret(task.site).at("round", task.round),
             shared=stage.shared,
             received=self.model.values.clone(),
+            down=down.tensors,
+            assets=self._held(task, folder),
         )
 
     def _note(self, folder: SiteFolder, task: Task, metrics: dict[str, float | None]) -> None:
@@ -118,6 +124,16 @@ class Host:
             later = {n: v for n, v in metrics.items() if n in ("train_loss", "seconds")}
             folder.note(task.round - 1, {n: v for n, v in metrics.items() if n not in later})
             folder.note(task.round, later)
+
+    def _held(self, task: Task, folder: SiteFolder) -> dict[str, Mapping[str, Tensor]]:
+        """What the site has on its shelf for this turn; all sites of a process read it once."""
+        for digest in task.lacks:  # in simulation the server's folder is the wire
+            folder.shelf.take(digest, Shelf(self.folder / "server" / "assets"))
+        wanted = set(task.assets.values())
+        self._assets = {d: a for d, a in self._assets.items() if d in wanted}
+        for digest in sorted(wanted - set(self._assets)):
+            self._assets[digest] = folder.shelf.get(digest)
+        return {name: self._assets[digest].tensors for name, digest in task.assets.items()}
 
     def _evaluate(self, site: Site) -> dict[str, float | None]:
         rows = site.rows.test
@@ -137,19 +153,39 @@ class Host:
         """
         target = SiteFolder(self.folder, name)
         with tempfile.TemporaryDirectory(prefix="vitrail-") as scratch:
-            host = copy.copy(self)
-            host.plan, host.folder, host.defenses = self.plan.alone(), Path(scratch), ()
-            host._received = ("", self.start)
-            base = 0
-            for round_ in range(1, host.plan.config.run.rounds + 1):
-                down = Down(round_, {}, f"alone {round_}")
-                host.turn(Task(name, round_, 1, base, base, evaluate=False), down)
-                base = round_
+            host = self._secluded(Path(scratch))
+            base = host._trained(name, host.plan.config.run.rounds)
             closing = Task(name, base + 1, 1, base, base, closing=True)
             host.turn(closing, Down(base + 1, {}, "alone, closing"))
             made = SiteFolder(Path(scratch), name).load_model("personal")
         if made is not None:
             target.save_model("local", made)
+
+    def visit(self, name: str, round_: int, trained: int) -> Site:
+        """A site before a round, had it trained alone for some; nothing is released or kept.
+
+        The model is this host's, so it lasts until the next visit or turn.
+        """
+        with tempfile.TemporaryDirectory(prefix="vitrail-") as scratch:
+            host = self._secluded(Path(scratch))
+            base = host._trained(name, trained)
+            task, down = Task(name, round_, 1, base, base), Down(round_, {}, "visit")
+            folder = SiteFolder(Path(scratch), name)
+            return host._receive(task, down, host.plan.stage_at(round_), folder)
+
+    def _secluded(self, folder: Path) -> Host:
+        """This host where nobody else is: no message, no defense, another folder."""
+        host = copy.copy(self)
+        host.plan, host.folder, host.defenses = self.plan.alone(), folder, ()
+        host._received = ("", self.start)
+        return host
+
+    def _trained(self, name: str, rounds: int) -> int:
+        """Play the first rounds of a secluded site; returns the round to build on."""
+        for round_ in range(1, rounds + 1):
+            down = Down(round_, {}, f"alone {round_}")
+            self.turn(Task(name, round_, 1, round_ - 1, round_ - 1, evaluate=False), down)
+        return rounds
 
     def _keep(self, site: Site, stage: StagePlan, folder: SiteFolder, task: Task) -> bool:
         """Save what stays at the site; nothing is written for methods that keep nothing."""

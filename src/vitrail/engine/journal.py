@@ -21,6 +21,7 @@ COLUMNS = (
     "train_loss",
     "examples",
     "steps",
+    "shared_images",
     "bytes_up",
     "bytes_down",
     "seconds",
@@ -58,7 +59,6 @@ class Journal:
     def round(self, report: RoundReport, seconds: float) -> None:
         """One finished round: a row for every site that took part, one for the server."""
         self._at = report.round
-        stage = self.plan.stage_at(report.round)
         rows: list[dict[str, Any]] = []
         for update in report.updates:
             rows.extend(self._evaluated(update))
@@ -69,8 +69,9 @@ class Journal:
                     "steps": update.counts.get("steps"),
                     "train_loss": update.metrics.get("train_loss"),
                     "seconds": update.metrics.get("seconds"),
-                    "bytes_up": stage.schema.bytes_up,
-                    "bytes_down": stage.schema.bytes_down,
+                    "bytes_up": report.sizes[update.site][0],
+                    "bytes_down": report.sizes[update.site][1],
+                    "shared_images": update.metrics.get("shared_images"),
                 }
             )
         rows.append(

@@ -12,10 +12,10 @@ from vitrail.config.load import Loaded
 from vitrail.config.schema import Config, Run
 from vitrail.errors import ConfigError
 from vitrail.local.optimizer import OptimizerSettings
-from vitrail.local.phases import learns
+from vitrail.local.phases import Phase, learns
 from vitrail.local.push import pictures_only
 from vitrail.local.session import Context
-from vitrail.methods import METHODS, Method, Stage, answers
+from vitrail.methods import METHODS, About, Method, Stage, answers
 from vitrail.methods.remedied import check_findings, remedied, without_remedies
 from vitrail.methods.stage import spread
 from vitrail.models.flat import Layout, Region
@@ -23,7 +23,7 @@ from vitrail.models.network import Network, make_network
 from vitrail.models.parts import inventory
 from vitrail.registry import load_plugins
 from vitrail.release.defense import DEFENSES, Defense, defenses_of
-from vitrail.release.message import Field, Schema, model_fields
+from vitrail.release.message import ANY, Field, Schema, model_fields
 from vitrail.release.setting import Setting, StageSetting, convs_of, norms_of
 from vitrail.rng import Key, server
 
@@ -36,7 +36,7 @@ PARTS_FIGURES = (
     "subspace_distance",
     "affine_shift",
 )
-METRICS = (*FIGURES, *PARTS_FIGURES, "test_examples", "train_loss", "seconds")
+METRICS = (*FIGURES, *PARTS_FIGURES, "test_examples", "train_loss", "shared_images", "seconds")
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,13 @@ class Plan:
         """The same plan for a site that shares nothing and receives nothing."""
         nothing = Schema(down=(), up=(), counts=(), metrics=METRICS)
         stages = []
+        moves = {n for s in self.stages for n, a in s.answers.items() if a != "frozen"}
         for stage in self.stages:
-            kept = {n: a if a == "frozen" else "home" for n, a in stage.answers.items()}
+            # A stage without training carries the site's own model on, as home tensors are.
+            still = set() if not stage.stage.trains else stage.still
+            kept = {n: "home" if n in moves and n not in still else "frozen" for n in stage.answers}
             own = without_remedies(stage.stage)
+            own = replace(own, train=tuple(p for p in own.train if _stays(p)))
             stages.append(
                 replace(stage, stage=own, schema=nothing, answers=kept, shared=Region(()))
             )
@@ -140,10 +144,12 @@ def make_plan(
     classes: tuple[str, ...],
     channels: int,
     examples: Mapping[str, int] | None = None,
+    size: int | None = None,
 ) -> tuple[Plan, Network]:
     """Resolve names, build the network, answer for every tensor, number the rounds.
 
-    `examples` are the training images by site where they are known already.
+    `examples` are the training images by site and `size` the pixels of their side, where they
+    are known already.
     """
     config = loaded.config
     load_plugins(config.run.plugins, loaded.base)
@@ -168,7 +174,9 @@ def make_plan(
     )
     layout = Layout.of(inventory(network))
     check_findings(config.debias, network, classes)
-    stages = _stages(config, method, network, classes)
+    side = size or config.data.image_size or ANY
+    about = About(len(classes), (side, side, channels))
+    stages = _stages(config, method, network, classes, about)
     setting = Setting(
         config,
         layout,
@@ -220,7 +228,7 @@ def _told(method: Method, stages: tuple[StagePlan, ...], classes: int) -> tuple[
 
 
 def _stages(
-    config: Config, method: Method, network: Network, classes: tuple[str, ...]
+    config: Config, method: Method, network: Network, classes: tuple[str, ...], about: About
 ) -> tuple[StagePlan, ...]:
     rule = config.aggregate.rule
     RULES[rule]
@@ -236,7 +244,8 @@ def _stages(
         if any(DEFENSES[name].acts == "training" for name in private):
             stage = replace(stage, arrive=pictures_only(stage.arrive), finish=stage.last)
         table = method.table if stage.table is None else stage.table
-        if rule != "mean" and "mean" not in [a for row, a in table.items() if row != "statistic"]:
+        given = {a for row, a in table.items() if row != "statistic"}
+        if rule != "mean" and "mean" not in given and given != {"frozen"}:
             raise ConfigError(
                 f"{config.method.name} has no plain mean that {rule!r} could stand for",
                 where="aggregate.rule",
@@ -250,10 +259,12 @@ def _stages(
         travels = {f.name for f in fields}
         kept = tuple(f for name, f in learned.items() if name not in travels)
         shared = layout.region(f.name.removeprefix("model/") for f in fields)
+        down, up = method.beside(stage.name, about)
+        counted = ("examples", "steps") if stage.trains else ("examples",)
         schema = Schema(
-            down=fields + kept + method.down_fields(shared),
-            up=fields + method.up_fields(shared) + method.class_fields(len(classes)),
-            counts=method.counts if private else ("examples", "steps", *method.counts),
+            down=fields + kept + method.down_fields(shared) + down,
+            up=fields + method.up_fields(shared) + method.class_fields(about.classes) + up,
+            counts=method.counts if private else (*counted, *method.counts),
             metrics=() if private else METRICS,
         )
         _check_rules(schema, config)
@@ -265,6 +276,11 @@ def _stages(
         plans.append(StagePlan(stage, at, at + rounds - 1, schema, found, shared))
         at += rounds
     return tuple(plans)
+
+
+def _stays(phase: Phase) -> bool:
+    """Whether a phase makes sense where nothing is ever sent."""
+    return not getattr(phase, "sends", False)
 
 
 def _check_phases(stage: Stage) -> None:
@@ -282,7 +298,7 @@ def _check_phases(stage: Stage) -> None:
 def _check_rules(schema: Schema, config: Config) -> None:
     """Every rule exists and accepts what it is to add up, and the sites count what it needs."""
     method = config.method.name
-    for name in dict.fromkeys(f.rule for f in schema.up):
+    for name in dict.fromkeys(f.rule for f in schema.up_added):
         RULES[name](Group(tuple(f for f in schema.up if f.rule == name)), config.aggregate)
         missing = sorted(set(RULES[name].counts) - set(schema.counts))
         if missing:

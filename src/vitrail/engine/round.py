@@ -28,11 +28,26 @@ class Versions:
 
     accepted: dict[str, int] = field(default_factory=dict)
     durable: dict[str, int] = field(default_factory=dict)
+    holds: dict[str, list[str]] = field(default_factory=dict)  # assets by site, as digests
 
-    def task(self, site: str, round_: int, sites: int, **flags: bool) -> Task:
+    def task(
+        self,
+        site: str,
+        round_: int,
+        sites: int,
+        assets: Mapping[str, str] | None = None,
+        **flags: bool,
+    ) -> Task:
         """The task of a site, with the state to build on and the oldest one still needed."""
         base, floor = self.accepted.get(site, 0), self.durable.get(site, 0)
-        return Task(site, round_, sites, base, floor, **flags)
+        wanted = dict(assets or {})
+        lacks = tuple(sorted(set(wanted.values()) - set(self.holds.get(site, ()))))
+        return Task(site, round_, sites, base, floor, assets=wanted, lacks=lacks, **flags)
+
+    def brought(self, task: Task) -> None:
+        """Remember that a site holds what was brought to it."""
+        if task.lacks:
+            self.holds[task.site] = sorted({*self.holds.get(task.site, ()), *task.lacks})
 
 
 @dataclass
@@ -48,6 +63,13 @@ class RoundReport:
     figures: dict[str, float] = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)  # by site: bytes up, down
+
+    def count(self, site: str, up: int, down: int) -> None:
+        """Add what went to one site and came from it."""
+        self.sizes[site] = (up, down)
+        self.bytes_up += up
+        self.bytes_down += down
 
 
 def play(
@@ -66,13 +88,16 @@ def play(
     report = RoundReport(round_, dropped=dict(chosen.dropped))
 
     tensors = plan.method.open(server, ctx)
-    down = Down(round_, tensors, digest({"round": round_, "stage": ctx.stage}, tensors))
+    assets = {name: asset.digest for name, asset in sorted(server.assets.items())}
+    header = Task("", round_, count, assets=assets).names(ctx.stage)
+    down = Down(round_, tensors, digest(header, tensors))
+    weigh = {asset.digest: asset.bytes for asset in server.assets.values()}
     if tape is not None:
         tape.sent(down)
     weights = _weights(plan, server, chosen.sites)
     total = Aggregator(stage.schema, tensors, config.aggregate)
     due = (round_ - 1) % config.run.evaluate_every == 0 and plan.method.sends_global
-    tasks = [versions.task(site, round_, count, evaluate=due) for site in chosen.sites]
+    tasks = [versions.task(site, round_, count, assets, evaluate=due) for site in chosen.sites]
     kept: set[str] = set()
     for task, reply in zip(tasks, pool.turns(tasks, down), strict=True):
         if isinstance(reply, Missing):
@@ -81,8 +106,9 @@ def play(
         update, weight = reply.update, weights[task.site]
         limits = plan.method.limits(server.roster[task.site], ctx)
         reason = total.offer(update, weight, (task.site, round_, ctx.stage), limits)
-        report.bytes_up += update.bytes
-        report.bytes_down += stage.schema.bytes_down
+        brought = sum(weigh[name] for name in task.lacks)
+        report.count(task.site, update.bytes, stage.schema.bytes_down + brought)
+        versions.brought(task)
         if tape is not None:
             tape.received(task, update, weight, reason)
         if reason is None:
@@ -128,7 +154,7 @@ def _draw(plan: Plan, server: Server, ctx: Context) -> Draw:
 
 def _close(plan: Plan, server: Server, sums: Sums, ctx: Context) -> dict[str, float]:
     """Close the round unless nobody had any weight in it."""
-    if plan.stage_at(ctx.round).schema.up and not sums.tensors:
+    if plan.stage_at(ctx.round).schema.up_added and not sums.tensors:
         return {}
     return plan.method.close(server, sums, ctx)
 

@@ -107,7 +107,9 @@ def resume(
 
 def _plan(loaded: Loaded, federation: Federation) -> tuple[Plan, Network]:
     examples = {name: len(rows.train) for name, rows in federation.sites.items()}
-    return make_plan(loaded, federation.images.classes, _channels(federation), examples)
+    images = federation.images
+    size = int(images.images.shape[1])
+    return make_plan(loaded, images.classes, _channels(federation), examples, size)
 
 
 def _check_sites(plan: Plan, federation: Federation) -> None:
@@ -176,7 +178,9 @@ class Engine:
     def _server(self) -> Server:
         stage = self.plan.stages[0]
         values = FlatModel(self.network).values.clone()
-        return Server(self.plan.layout, stage.shared, stage.arrives, values)
+        server = Server(self.plan.layout, stage.shared, stage.arrives, values)
+        server.start = values.clone()
+        return server
 
     def _begin(self, fresh: bool) -> int:
         """The round to go on after: 0 for a new run, else that of the newest checkpoint."""
@@ -219,6 +223,8 @@ class Engine:
             stage = self.plan.stage_at(number)
             self.server.shared, self.server.arrives = stage.shared, stage.arrives
             report = play(self.server, self.plan, pool, self.versions, number, transcript)
+            for asset in self.server.assets.values():
+                self.checkpoints.shelf.put(asset)
             seconds = time.perf_counter() - began
             if not torch.isfinite(self.server.values).all():
                 raise RunError(

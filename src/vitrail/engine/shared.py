@@ -25,6 +25,7 @@ class StageShare:
     parts: Mapping[str, int]
     bytes_up: int
     bytes_down: int
+    whole: tuple[str, ...] = ()  # kept as it comes, as many rows as a site has
 
     @property
     def numbers(self) -> int:
@@ -64,9 +65,11 @@ class Shared:
             return f"none of {self.of:,} numbers"
         up_to = "at most " if len(counts) > 1 else ""
         in_all = "" if self.always else "at most "
+        whole = dict.fromkeys(name for stage in self.stages for name in stage.whole)
+        also = f", and {' and '.join(whole)}" if whole else ""
         return (
             f"{up_to}{most:,} of {self.of:,} numbers ({percent(most, self.of)}) a round, "
-            f"{in_all}{size(self.bytes_up)} a site in all"
+            f"{in_all}{size(self.bytes_up)} a site in all{also}"
         )
 
     def lines(self) -> list[str]:
@@ -81,10 +84,11 @@ class Shared:
         last = stage.first + stage.rounds - 1
         when = f"round {last}" if stage.rounds == 1 else f"rounds {stage.first} to {last}"
         parts = ", ".join(f"{name} {count:,}" for name, count in stage.parts.items())
+        also = f", and {' and '.join(stage.whole)}, which the ledger counts" if stage.whole else ""
         return (
             f"stage {stage.stage}, {when}: {stage.numbers:,} of {self.of:,} numbers leave a site "
             f"({parts or 'nothing'}), {stage.bytes_up:,} bytes up, "
-            f"{stage.bytes_down:,} down a site and round"
+            f"{stage.bytes_down:,} down a site and round{also}"
         )
 
     def card(self) -> dict[str, Any]:
@@ -130,7 +134,7 @@ def shared_by(plan: Plan) -> Shared:
 
 def _numbers(names: set[str], plan: Plan) -> dict[str, int]:
     """How many numbers some tensors of the messages have, by part."""
-    fields = {f.name: f for stage in plan.stages for f in stage.schema.up if f.name in names}
+    fields = {f.name: f for stage in plan.stages for f in stage.schema.up_added if f.name in names}
     return _by_part(fields.values(), plan.layout)
 
 
@@ -148,9 +152,10 @@ def _stage(stage: StagePlan, layout: Layout) -> StageShare:
         stage.stage.name,
         stage.first,
         stage.last - stage.first + 1,
-        _by_part(stage.schema.up, layout),
+        _by_part(stage.schema.up_added, layout),
         stage.schema.bytes_up,
         stage.schema.bytes_down,
+        tuple(dict.fromkeys(f.name.partition("/")[0] for f in stage.schema.up_kept)),
     )
 
 

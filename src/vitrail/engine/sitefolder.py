@@ -10,6 +10,7 @@ from typing import Literal
 from torch import Tensor
 
 from vitrail.engine.folder import FIGURES
+from vitrail.engine.shelf import Shelf
 from vitrail.errors import RunError
 from vitrail.files import folder_name, read_tensors, write_tensors, writing
 from vitrail.release.ledger import Ledger
@@ -23,6 +24,7 @@ class SiteFolder:
     def __init__(self, root: Path, site: str) -> None:
         self.site = site
         self.path = root / "sites" / folder_name(site)
+        self.shelf = Shelf(self.path / "assets")
 
     def ledger(self, strict: bool = True) -> Ledger:
         """The site's ledger."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -17,7 +17,8 @@ class Task:
 
     `sites` is how many there are in all; `base` is the site's last accepted round, whose state
     it builds on (0: none); states older than `floor` will never be asked for again. A closing
-    turn arrives and evaluates only.
+    turn arrives and evaluates only. `assets` are the digests of what the site builds on beside
+    the message, by name; those it `lacks` so far are brought to its shelf with the task.
     """
 
     site: str
@@ -27,10 +28,17 @@ class Task:
     floor: int = 0
     evaluate: bool = True
     closing: bool = False
+    assets: Mapping[str, str] = field(default_factory=dict)
+    lacks: tuple[str, ...] = ()
 
     def header(self) -> dict[str, Any]:
         """As JSON for the wire."""
         return asdict(self)
+
+    def names(self, stage: str) -> dict[str, Any]:
+        """What the digest of the message covers beside its tensors: the same for every site."""
+        named: dict[str, Any] = {"round": self.round, "stage": stage}
+        return {**named, "assets": dict(self.assets)} if self.assets else named
 
 
 @dataclass(frozen=True)

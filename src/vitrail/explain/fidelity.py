@@ -48,6 +48,14 @@ def chance(box: Sequence[int], truth_mask: Tensor) -> float:
     return float(truth_mask[rows, columns].double().mean())
 
 
+def share_inside(map_: Tensor, truth_mask: Tensor) -> float:
+    """How much of what a map [H, W] says for the class lies on the true region: the share of its
+    positive values there; NaN if it says nothing."""
+    positive = map_.to(torch.float64).clamp(min=0)
+    total = float(positive.sum())
+    return float(positive[truth_mask].sum()) / total if total > 0 else float("nan")
+
+
 @dataclass(frozen=True)
 class Curve:
     """The model's score by the share of the image that was taken away, or put in."""

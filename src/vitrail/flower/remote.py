@@ -18,6 +18,7 @@ from vitrail.engine.folder import RunFolder
 from vitrail.engine.members import Facts, Ints
 from vitrail.engine.plan import Plan
 from vitrail.engine.pool import Pool
+from vitrail.engine.shelf import Shelf
 from vitrail.engine.tasks import Down, Missing, Reply, Task
 from vitrail.errors import RunError, VitrailError
 from vitrail.files import write_json
@@ -26,8 +27,10 @@ from vitrail.flower.envelope import ROOM, Letter, mark, seal, unseal
 from vitrail.flower.link import Link
 from vitrail.local.inputs import Rows
 from vitrail.models.network import Network
+from vitrail.release.asset import packed
 
 _POLL_SECONDS = 1.0
+_KEPT = 2**30  # what images may add to a reply; the guard counts them afterwards
 _NO_IMAGES = "the coordinator of a federation has no images"
 
 
@@ -115,6 +118,8 @@ class Remote:
         """The sites themselves."""
         del network
         declared = max((stage.schema.bytes_up for stage in plan.stages), default=0)
+        if any(stage.schema.up_kept for stage in plan.stages):
+            declared += _KEPT
         post = Post(self.link, self.run, declared + ROOM, folder)
         return RemotePool(post, self.timeout, audited(plan))
 
@@ -215,10 +220,12 @@ class RemotePool:
         """One message each way; the closing turn also brings what a site tells for audits."""
         closing = bool(tasks) and tasks[0].closing
         extra = {"audit": self._audit} if closing else {}
+        shelf = Shelf(self.post.folder.server / "assets")
+        brought = {digest: shelf.get(digest) for task in tasks for digest in task.lacks}
         bodies = {
             task.site: (
                 {"task": task.header(), "digest": down.digest, **extra},
-                dict(down.tensors),
+                {**down.tensors, **packed([brought[digest] for digest in task.lacks])},
             )
             for task in tasks
         }

@@ -39,6 +39,7 @@ from vitrail.methods.server import Server
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import Network
 from vitrail.registry import load_plugins
+from vitrail.release.asset import unpacked
 from vitrail.release.door import Door
 from vitrail.release.message import digest
 
@@ -147,14 +148,21 @@ class Station:
             raise RunError(f"nobody here agreed to the run {letter.run!r}")
         ground = self._ground(folder, folder.open())
         stage = "closing" if closing else ground.plan.stage_at(task.round).stage.name
-        found = digest({"round": task.round, "stage": stage}, letter.tensors)
+        own, assets = unpacked(letter.tensors)
+        found = digest(task.names(stage), own)
         if found != asked.digest or task.site != self.home.name:
             raise RunError("the message does not hold what it says it holds")
+        if {asset.digest for asset in assets} != set(task.lacks):
+            raise RunError("the message does not bring the assets it says it brings")
+        shelf = SiteFolder(folder.path, self.home.name).shelf
+        for asset in assets:
+            shelf.put(asset)
         began = time.perf_counter()
         pool = InProcess(self._host(ground))
         try:
-            reply = pool.host.turn(task, Down(task.round, letter.tensors, found))
-            self._keep(ground, task, reply, time.perf_counter() - began)
+            reply = pool.host.turn(task, Down(task.round, own, found))
+            received = sum(t.nbytes for t in letter.tensors.values())
+            self._keep(ground, task, reply, received, time.perf_counter() - began)
             told = self._close(ground, pool.host, asked, letter.tensors) if closing else {}
         finally:
             pool.close()
@@ -171,11 +179,14 @@ class Station:
         write_text(folder.server / PARTED, "")
         return {}, {}
 
-    def _keep(self, ground: _Ground, task: Task, reply: Reply, seconds: float) -> None:
+    def _keep(
+        self, ground: _Ground, task: Task, reply: Reply, received: int, seconds: float
+    ) -> None:
         """The site's own metrics: of a message that comes twice, the last."""
         journal = Journal(ground.folder, ground.plan)
         ground.folder.cut_back(task.round - 1)
         report = RoundReport(task.round, [reply.update], accepted=(task.site,))
+        report.count(task.site, reply.update.bytes, received)
         if task.closing:
             journal.closing(report)
         else:

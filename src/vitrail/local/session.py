@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +48,10 @@ class Site:
     terms: Terms = field(default_factory=Terms)
     result: Result = field(default_factory=Result)
     counts: dict[str, float] = field(default_factory=dict)  # declared by the method
+    down: Mapping[str, Tensor] = field(default_factory=dict)  # the message, as it arrived
+    out: dict[str, Tensor] = field(default_factory=dict)  # what phases made to be sent
+    lines: list[dict[str, Any]] = field(default_factory=list)  # what the ledger is to say of it
+    assets: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)  # kept at the site
 
     @property
     def drift(self) -> Tensor:

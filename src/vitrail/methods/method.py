@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -24,6 +25,15 @@ from vitrail.registry import Registry
 from vitrail.release.message import Field
 
 Roster = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class About:
+    """What a method may know of a run when it declares its messages: how many classes, and the
+    shape of an image [height, width, channels], the sides being `ANY` where nobody knows yet."""
+
+    classes: int
+    image: tuple[int, int, int]
 
 
 class Options(schema.Table):
@@ -87,6 +97,11 @@ class Method:
         del classes
         return ()
 
+    def beside(self, stage: str, about: About) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
+        """What else goes down and up in one stage only: shared images, another model's tensors."""
+        del stage, about
+        return (), ()
+
     def facts(self, labels: npt.NDArray[np.int64], classes: int) -> dict[str, float]:
         """What a site tells about its training labels once, before the first round."""
         del classes
@@ -99,7 +114,8 @@ class Method:
         return {site: roster[site]["examples"] for site in sites}
 
     def limits(self, facts: Mapping[str, float], ctx: Context) -> dict[str, float]:
-        """The largest counts an honest site can have, for those the server computes with."""
+        """The largest counts an honest site can have, for those the server computes with, and
+        the most rows of what the server keeps."""
         del facts, ctx
         return {}
 

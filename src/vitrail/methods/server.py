@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vitrail.local.session import State
 from vitrail.models.flat import Layout, Region
+from vitrail.release.asset import Asset
 
 
 @dataclass
@@ -16,7 +17,9 @@ class Server:
     """What a method's code at the server may touch.
 
     `values` is the global model as one flat vector (evaluated and saved); `sent` is what the
-    sites received this round, which some methods choose to be different.
+    sites received this round, which some methods choose to be different; `start` is the model
+    of round 0. `assets` is what all sites build on beside the messages: whatever is put there
+    goes to each site once.
     """
 
     layout: Layout
@@ -26,6 +29,8 @@ class Server:
     state: State = field(default_factory=dict)
     sent: Tensor = field(default_factory=lambda: torch.empty(0))
     roster: dict[str, dict[str, float]] = field(default_factory=dict)
+    start: Tensor = field(default_factory=lambda: torch.empty(0))
+    assets: dict[str, Asset] = field(default_factory=dict)
 
     def down(self, values: Tensor | None = None) -> dict[str, Tensor]:
         """The model message; `values` replaces the global model for methods that send another."""

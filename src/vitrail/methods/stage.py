@@ -31,6 +31,11 @@ class Stage:
     table: Table | None = None
 
     @property
+    def trains(self) -> bool:
+        """Whether a site makes steps in it, which it then counts."""
+        return any(not getattr(phase, "sends", False) for phase in self.train)
+
+    @property
     def last(self) -> tuple[Phase, ...]:
         """The phases of the closing turn."""
         return self.arrive if self.finish is None else self.finish

@@ -75,6 +75,7 @@ class Door:
             update, spends = _returned(update, site), self._spend([], ctx.round, message) or []
             passed.append({"name": "budget", "formal": True, "figures": {"withheld": 1.0}})
         if not answered:
+            self._remark(site, update)
             told: dict[str, object] = {"spends": spends} if spends else {}
             if spends:
                 told["secret"] = "simulated" if self._simulated(site) else "own"
@@ -185,7 +186,10 @@ class Door:
     ) -> None:
         """One line a release; the list of tensors stands once, under its own digest."""
         parts = {f"{MODEL}{spec.name}": spec.part for spec in site.model.layout.specs}
-        tensors = [[f.name, list(f.shape), parts.get(f.name, "beside")] for f in schema.up]
+        tensors = [
+            [f.name, list(update.tensors[f.name].shape), parts.get(f.name, "beside")]
+            for f in schema.up
+        ]
         declaration = hashlib.blake2b(repr(tensors).encode(), digest_size=8).hexdigest()
         if not self._declared(declaration):
             self.ledger.write({"kind": "declaration", "id": declaration, "tensors": tensors})
@@ -204,6 +208,15 @@ class Door:
                 **told,
             }
         )
+
+    def _remark(self, site: Site, update: Update) -> None:
+        """What phases have to say of their part of the release; before its own line, so that a
+        crash in between loses nothing, and once."""
+        known = self.ledger.lines() if site.lines else []
+        for said in site.lines:
+            line = {"kind": "remark", "round": update.round, "stage": update.stage, **said}
+            if json.loads(json.dumps(line)) not in known:
+                self.ledger.write(line)
 
     def _declared(self, declaration: str) -> bool:
         path = self.ledger.path

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from vitrail.models.flat import Layout
 
+ANY = -1  # a dimension that is not fixed beforehand
+KEEP = "keep"  # the rule of what is not added up: the server keeps each site's tensor as it is
+
 
 @dataclass(frozen=True)
 class Field:
@@ -19,6 +22,7 @@ class Field:
 
     `bound` is the largest norm the guard lets pass; None leaves that to `aggregate.max_norm`.
     `geometry` is that of the model tensor: frames leave and arrive orthonormal, or not at all.
+    What is kept (`KEEP`) has any number of rows (`ANY`) and values within `span`.
     """
 
     name: str
@@ -27,10 +31,19 @@ class Field:
     dtype: torch.dtype = torch.float32
     bound: float | None = None
     geometry: str = "euclidean"
+    span: tuple[float, float] | None = None
+
+    def admits(self, shape: tuple[int, ...]) -> bool:
+        """Whether a tensor of this shape is what was declared."""
+        return len(shape) == len(self.shape) and all(
+            wanted in (ANY, found) for wanted, found in zip(self.shape, shape)
+        )
 
     @property
     def bytes(self) -> int:
-        """Its size on the wire."""
+        """Its size on the wire; 0 where the number of rows decides."""
+        if ANY in self.shape:
+            return 0
         return int(torch.Size(self.shape).numel()) * self.dtype.itemsize
 
 
@@ -45,6 +58,16 @@ class Schema:
     up: tuple[Field, ...]
     counts: tuple[str, ...] = ("examples", "steps")
     metrics: tuple[str, ...] = ()
+
+    @property
+    def up_kept(self) -> tuple[Field, ...]:
+        """The fields that the server keeps site by site."""
+        return tuple(field for field in self.up if field.rule == KEEP)
+
+    @property
+    def up_added(self) -> tuple[Field, ...]:
+        """The fields that the server adds up over sites."""
+        return tuple(field for field in self.up if field.rule != KEEP)
 
     @property
     def bytes_up(self) -> int:

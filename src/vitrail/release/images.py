@@ -1,0 +1,198 @@
+"""How images are protected before they leave a site, and what may be promised of the result.
+
+`local-dp` is formal for each image and its label; `metric` is formal with respect to the distance
+between two images of one class; `paper` is noise without a promise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from vitrail.local.share_filters import Box, inside
+from vitrail.release import gaussian
+from vitrail.release.distances import Distances, curve
+from vitrail.release.promise import NO_GUARANTEE
+from vitrail.release.responses import randomized
+from vitrail.rng import Key
+
+Mode = Literal["paper", "local-dp", "metric"]
+COVERS = "the shared images only; model updates: separate lines"
+
+
+@dataclass(frozen=True)
+class Region:
+    """A box in which the noise's deviation is multiplied by `factor`."""
+
+    box: Box
+    factor: float
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What is done to masked images in [0, 1].
+
+    `sigma` is the deviation of the noise on a pixel for `paper` and `metric`; for `local-dp` it
+    follows from (epsilon, delta) and images cut to the L2 norm `clip`, or means over `group`
+    such images of one class. `fixed_masks` says that masks do not depend on the site's images.
+    """
+
+    mode: Mode = "paper"
+    sigma: float = 0.1
+    epsilon: float = 8.0
+    epsilon_label: float | None = None
+    delta: float = 1e-5
+    clip: float = 5.0
+    group: int = 1
+    norm: Literal["l2", "l1"] = "l2"
+    regions: tuple[Region, ...] = ()
+    fixed_masks: bool = False
+
+    @property
+    def deviation(self) -> float:
+        """The deviation of the noise on every pixel, before regions."""
+        if self.mode != "local-dp":
+            return self.sigma
+        return gaussian.sigma(self.epsilon, self.delta, 2 * self.clip / self.group)
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Values that a pixel cannot leave by honest noise (12 deviations; 60 for Laplace)."""
+        most = max([1.0, *(region.factor for region in self.regions)])
+        reach = (60 if self.norm == "l1" else 12) * most * self.deviation
+        return -reach, 1 + reach
+
+
+@dataclass(frozen=True)
+class Protected:
+    """What may leave: pixels [M, H, W, C], labels [M], and the ledger's line about them."""
+
+    pixels: Tensor
+    targets: Tensor
+    line: dict[str, Any]
+
+
+def protect(
+    pixels: Tensor,
+    labels: Tensor,
+    classes: int,
+    how: Protection,
+    key: Key,
+    distances: Distances | None = None,
+) -> Protected:
+    """Protect masked images [N, H, W, C] and their labels; `distances` are those in the data."""
+    targets = labels
+    if how.epsilon_label is not None:
+        targets = randomized(labels, classes, how.epsilon_label, key.at("labels"))
+    if how.mode == "local-dp":
+        pixels = clipped(pixels, how.clip)
+        if how.group > 1:
+            pixels, targets = means(pixels, targets, how.group, key.at("groups"))
+    noise = _noise(pixels, how, key.at("pixels"))
+    found = pixels + noise * factors(how.regions, pixels.shape[1], pixels.shape[2])[..., None]
+    return Protected(found, targets, _line(found, targets, how, distances))
+
+
+def clipped(pixels: Tensor, clip: float) -> Tensor:
+    """Images brought to an L2 norm of at most `clip`."""
+    norms = torch.linalg.vector_norm(pixels.flatten(1), dim=1).clamp_min(1e-12)
+    scale: Tensor = (clip / norms).clamp(max=1.0)
+    return pixels * scale[:, None, None, None]
+
+
+def means(pixels: Tensor, targets: Tensor, group: int, key: Key) -> tuple[Tensor, Tensor]:
+    """Means over `group` images with one (already randomized) label; what is left over stays."""
+    order = torch.randperm(len(targets), generator=key.torch())
+    found, labels = [pixels[:0]], [targets[:0]]
+    for label in torch.unique(targets):
+        own = order[targets[order] == label]
+        whole = len(own) // group * group
+        found.append(pixels[own[:whole]].reshape(-1, group, *pixels.shape[1:]).mean(1))
+        labels.append(label.repeat(whole // group))
+    return torch.cat(found), torch.cat(labels)
+
+
+def factors(regions: Sequence[Region], height: int, width: int) -> Tensor:
+    """What the noise is multiplied by at each pixel, [H, W]; of overlapping boxes the largest."""
+    found = torch.ones(height, width)
+    touched = torch.zeros(height, width, dtype=torch.bool)
+    for region in regions:
+        box = inside(region.box, height, width)
+        fresh = torch.full_like(found, region.factor)
+        found = torch.where(box, torch.where(touched, found.maximum(fresh), fresh), found)
+        touched |= box
+    return found
+
+
+def _noise(pixels: Tensor, how: Protection, key: Key) -> Tensor:
+    """Gaussian noise, or Laplace noise of the same deviation where distances are l1."""
+    generator = key.torch()
+    if how.norm == "l2":
+        return how.deviation * torch.randn(pixels.shape, generator=generator)
+    u = torch.rand(pixels.shape, generator=generator, dtype=torch.float64) - 0.5
+    scale = how.deviation / math.sqrt(2)
+    found = -scale * u.sign() * torch.log1p(-2 * u.abs().clamp(max=0.5 - 2**-53))
+    return found.to(pixels.dtype)
+
+
+def _line(
+    pixels: Tensor, targets: Tensor, how: Protection, distances: Distances | None
+) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "kind": "images",
+        "images": len(targets),
+        "bytes": pixels.nbytes + targets.nbytes,
+        "mechanism": how.mode,
+        "sigma": how.deviation,
+        "covers": COVERS,
+        "guarantee": NO_GUARANTEE,
+    }
+    if how.epsilon_label is not None:
+        line["epsilon_label"] = how.epsilon_label
+    if how.mode == "local-dp":
+        line |= _local(how)
+    elif how.mode == "metric":
+        line |= _metric(how, distances)
+    return line
+
+
+def _local(how: Protection) -> dict[str, Any]:
+    """(eps_image + eps_label, delta) for one image with its label, whatever the others are."""
+    label = how.epsilon_label
+    found: dict[str, Any] = {
+        "clip": how.clip,
+        "group": how.group,
+        "epsilon_image": how.epsilon,
+        "delta": how.delta,
+        "adversary": "whoever sees the shared images and knows all other images of the site",
+    }
+    if label is None:
+        return {
+            **found,
+            "epsilon": how.epsilon,
+            "guarantee": "formal: local DP, labels not covered",
+        }
+    return {**found, "epsilon": how.epsilon + label, "guarantee": "formal: local DP"}
+
+
+def _metric(how: Protection, distances: Distances | None) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "norm": how.norm,
+        "delta": how.delta if how.norm == "l2" else 0.0,
+        "curve": [list(point) for point in curve(how.deviation, how.delta, how.norm)],
+        "labels": "as they are" if how.epsilon_label is None else "randomized response",
+    }
+    if distances is not None:
+        found["distances"] = distances.epsilons(how.deviation, how.delta, how.norm)
+    if how.fixed_masks:
+        found["guarantee"] = (
+            "formal: epsilon(distance) by the curve, for two images of one class; not one number"
+        )
+    else:
+        found["guarantee"] = f"{NO_GUARANTEE} (the masks were made from the images)"
+    return found

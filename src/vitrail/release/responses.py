@@ -1,0 +1,26 @@
+"""Randomized response: a label leaves as it is, or as another one drawn at random (Warner 1965)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from vitrail.rng import Key
+
+
+def truthful(classes: int, epsilon: float) -> float:
+    """The chance that a label stays: e^eps / (e^eps + classes - 1)."""
+    return 1.0 / (1.0 + (classes - 1) * math.exp(-epsilon))
+
+
+def randomized(labels: Tensor, classes: int, epsilon: float, key: Key) -> Tensor:
+    """Labels of which each is `epsilon`-differentially private: no answer is more than e^eps times
+    as likely under one label as under another."""
+    if classes < 2:
+        return labels.clone()
+    generator = key.torch()
+    stays = torch.rand(len(labels), generator=generator, dtype=torch.float64)
+    others = torch.randint(1, classes, (len(labels),), generator=generator)
+    return torch.where(stays < truthful(classes, epsilon), labels, (labels + others) % classes)

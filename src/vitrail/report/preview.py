@@ -1,0 +1,92 @@
+"""What each site would share, found out without anything leaving it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from vitrail.config import Loaded
+from vitrail.engine.federation import Federation, dealt
+from vitrail.engine.hire import host_of
+from vitrail.engine.host import Host
+from vitrail.engine.plan import Plan, StagePlan, make_plan
+from vitrail.engine.reference import with_features
+from vitrail.engine.settle import settled
+from vitrail.errors import ConfigError, nearest
+from vitrail.local.share import Chosen
+from vitrail.release.images import Protected
+
+
+@dataclass(frozen=True)
+class Preview:
+    """One site: the images it would share, before and after protection."""
+
+    site: str
+    classes: tuple[str, ...]
+    images: npt.NDArray[np.uint8]  # [N, H, W, C], as they are
+    chosen: Chosen
+    shared: Protected
+
+
+class Previewer:
+    """Trains each site alone for the rounds before sharing, in its own corner, and looks.
+
+    The federation's model will be another one, so masks will differ; what is done to an image
+    will not.
+    """
+
+    def __init__(self, loaded: Loaded, rounds: int | None = None) -> None:
+        try:
+            self.loaded = replace(loaded, config=settled(loaded))
+            self.federation: Federation = dealt(self.loaded)
+            images = self.federation.images
+            size, channels = int(images.images.shape[1]), int(images.images.shape[3])
+            examples = {name: len(rows.train) for name, rows in self.federation.sites.items()}
+            self.plan, network = make_plan(self.loaded, images.classes, channels, examples, size)
+            self.stage = _sharing(self.plan)
+        except ConfigError as err:
+            raise err.in_file(loaded.source) from None
+        self.rounds = self.stage.first - 1 if rounds is None else min(rounds, self.stage.first - 1)
+        self._network = network
+
+    def sites(self, names: tuple[str, ...] = ()) -> Iterator[Preview]:
+        """One site after the other; all of them, or those named."""
+        unknown = [name for name in names if name not in self.federation.sites]
+        if unknown:
+            raise ConfigError(
+                f"there is no site {unknown[0]!r}",
+                where="--site",
+                hint=nearest(unknown[0], self.federation.sites),
+            )
+        with tempfile.TemporaryDirectory(prefix="vitrail-") as scratch:
+            host = host_of(self.plan, self._network, self.federation, Path(scratch))
+            host = with_features(host, self.federation)
+            for name in names or tuple(self.federation.sites):
+                yield self._look(host, name)
+
+    def _look(self, host: Host, name: str) -> Preview:
+        site = host.visit(name, self.stage.first, self.rounds)
+        ctx = self.plan.context(self.stage.first, len(self.federation.sites))
+        # Other draws than those of the run: a page may be shown around, its noise must not help.
+        site = replace(site, key=site.key.at("preview"))
+        phase = next(p for p in self.stage.stage.train if hasattr(p, "show"))
+        chosen, shared = phase.show(site, ctx)
+        images = self.federation.images
+        return Preview(name, images.classes, images.images[chosen.rows], chosen, shared)
+
+
+def _sharing(plan: Plan) -> StagePlan:
+    """The stage in which images are shared."""
+    for stage in plan.stages:
+        if any(hasattr(phase, "show") for phase in stage.stage.train):
+            return stage
+    raise ConfigError(
+        f"{plan.config.method.name} shares no images, so there is nothing to preview",
+        where="method.name",
+        hint='A method that does is "fedxds".',
+    )

@@ -1,0 +1,196 @@
+"""Shared images on their way: counted, ledgered, sent once, kept, and checked at every step."""
+
+import json
+
+import pytest
+import torch
+
+import vitrail
+from vitrail.aggregate.guard import Guard
+from vitrail.engine.shelf import Shelf
+from vitrail.errors import ConfigError, RunError
+from vitrail.files import read_tensors
+from vitrail.release.asset import Asset
+from vitrail.release.message import ANY, KEEP, Field, Schema
+from vitrail.release.update import Update
+
+XDS = {"method": {"name": "fedxds", "warmup": 1}}
+
+
+def lines(run, site, kind):
+    text = (run.path / "sites" / site / "ledger.jsonl").read_text()
+    return [line for line in map(json.loads, text.splitlines()) if line["kind"] == kind]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory, tiny_config):
+    """Six rounds, half of the sites in each, sharing in the second."""
+    config = tiny_config(**XDS, run={"rounds": 6, "participation": 0.5, "record_updates": True})
+    return vitrail.run(config, tmp_path_factory.mktemp("shared") / "run")
+
+
+def test_the_ledger_counts_what_was_sent_and_nothing_else_left(shared):
+    rows = {(row["round"], row["site"]): row for row in shared.rows()}
+    total = 0
+    for site in shared.sites:
+        release = next(line for line in lines(shared, site, "release") if line["round"] == 2)
+        (told,) = lines(shared, site, "images")
+        sent = read_tensors(
+            shared.path / "server/transcript/round-00002/updates" / f"{site}.safetensors"
+        )[0]
+        assert set(sent) == {"images/pixels", "images/targets"}
+        size = sum(t.numel() * t.element_size() for t in sent.values())
+        assert size == release["bytes"] == told["bytes"] == rows[2, site]["bytes_up"] > 0
+        assert told["images"] == len(sent["images/targets"]) == rows[2, site]["shared_images"]
+        assert told["guarantee"] == "empirical: no formal guarantee"
+        total += size
+    assert rows[2, "*"]["bytes_up"] == total
+
+
+def test_images_reach_each_site_once_and_are_the_same_everywhere(shared):
+    rows = shared.rows()
+    (file,) = (shared.path / "server/assets").iterdir()
+    asset = Shelf(file.parent).get(file.stem)
+    sites = [row for row in rows if row["site"] != "*" and row.get("bytes_down")]
+    plain = next(row["bytes_down"] for row in sites if row["round"] == 1)
+    extra = {}
+    for row in sites:
+        if row["round"] > 2:
+            extra.setdefault(row["site"], []).append(row["bytes_down"] - plain)
+    assert extra
+    for site, got in extra.items():
+        assert got == [asset.bytes] + [0] * (len(got) - 1)
+        kept = shared.path / "sites" / site / "assets" / file.name
+        assert kept.read_bytes() == file.read_bytes()
+    assert len(asset.tensors["targets"]) == sum(
+        row["shared_images"] for row in rows if row.get("shared_images")
+    )
+
+
+def test_a_run_that_dies_before_or_after_sharing_ends_with_the_same_bits(tiny, tmp_path, same_bits):
+    whole = tiny("whole", **XDS, run={"rounds": 5, "checkpoint_every": 2})
+    for dies in (1, 3):
+
+        def stop(progress, dies=dies):
+            if progress.round == dies:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            tiny(f"{dies}", stop, **XDS, run={"rounds": 5, "checkpoint_every": 2})
+        again = vitrail.resume(tmp_path / f"{dies}")
+        assert same_bits(whole.path, again.path)
+        for site in whole.sites:
+            assert len(lines(again, site, "images")) == 1
+        assert [r.get("bytes_down") for r in whole.rows()] == [
+            r.get("bytes_down") for r in again.rows()
+        ]
+
+
+def test_a_lost_or_changed_asset_is_a_sentence(tiny, tmp_path):
+    def stop(progress):
+        if progress.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tiny("run", stop, **XDS, run={"rounds": 4})
+    (file,) = (tmp_path / "run/server/assets").iterdir()
+    raw = file.read_bytes()
+    file.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    with pytest.raises(RunError, match="not what its name says"):
+        vitrail.resume(tmp_path / "run")
+    file.unlink()
+    with pytest.raises(RunError, match=r"asset .* is not here"):
+        vitrail.resume(tmp_path / "run")
+
+
+def test_restart_begins_again_with_the_first_model(tiny):
+    run = tiny(method={"name": "fedxds", "warmup": 1, "after": "restart"}, run={"rounds": 4})
+    folder = run.path / "server/checkpoints"
+    first = tiny("first", method={"name": "fedavg"}, run={"rounds": 0})
+    start = read_tensors(first.path / "server/checkpoints/round-00000.safetensors")[0]
+    after = read_tensors(folder / "round-00002.safetensors")[0]
+    assert all(torch.equal(start[name], after[name]) for name in start)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"run": {"local_reference": True}},
+        {"model": {"norm": "home"}},
+        {"model": {"norm": "group"}},
+        {"aggregate": {"rule": "median"}},
+        {"model": {"frozen": "layer2"}},
+        {"partition": {"kind": "shards", "shards": 1}},  # classes that one site alone has
+    ],
+    ids=str,
+)
+def test_sharing_goes_with_the_rest(tiny, changes):
+    run = tiny(**{**changes, "method": {"name": "fedxds"}})
+    assert run.finished and (run.path / "server/assets").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ({"removed": 0.0}, r"method\.removed.*whole images would leave"),
+        ({"removed": 1}, "nothing would"),
+        ({"removed": 80}, "between them"),
+        ({"warmup": 2}, "leave none of 3 to train"),
+        ({"attribution": "lpr"}, "Did you mean 'lrp'"),
+        ({"detector": "faces"}, "no detector called 'faces'"),
+        ({"group": 4}, "local-dp"),
+        ({"protection": "metric", "mask_from": "image"}, "do not depend on the image"),
+        ({"protection": "metric", "sigma": 0}, "needs noise"),
+        ({"protection": "local-dp", "regions": [{"box": [0, 0, 1, 1], "factor": 0.5}]}, "void"),
+        ({"boxes": [[0.5, 0.5, 0.5, 0.5]]}, "holds no pixel"),
+        ({"sparsity": 80}, "method.sparsity"),
+    ],
+    ids=lambda v: str(v)[:40],
+)
+def test_what_cannot_be_meant_is_refused_in_a_sentence(tiny, method, told):
+    with pytest.raises(ConfigError, match=told):
+        tiny(method={"name": "fedxds", **method})
+
+
+FIELDS = (
+    Field("images/pixels", (ANY, 2, 2, 1), KEEP, span=(-1.0, 2.0)),
+    Field("images/targets", (ANY,), KEEP, torch.int64, span=(0, 2)),
+)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "targets", "told"),
+    [
+        (torch.zeros(2, 2, 2, 1), torch.tensor([0, 2]), None),
+        (torch.zeros(0, 2, 2, 1), torch.zeros(0, dtype=torch.int64), None),
+        (torch.zeros(2, 4, 4, 1), torch.tensor([0, 2]), "has shape"),
+        (torch.zeros(2, 2, 2, 1), torch.tensor([0, 3]), "outside of 0 to 2"),
+        (torch.zeros(2, 2, 2, 1), torch.tensor([-1, 0]), "outside of 0 to 2"),
+        (torch.zeros(2, 2, 2, 1), torch.tensor([0]), "different numbers of rows"),
+        (torch.zeros(9, 2, 2, 1), torch.zeros(9, dtype=torch.int64), "impossible"),
+        (torch.full((2, 2, 2, 1), 3.0), torch.tensor([0, 1]), "outside of -1 to 2"),
+        (torch.full((2, 2, 2, 1), torch.nan), torch.tensor([0, 1]), "not finite"),
+        (torch.zeros(2, 2, 2, 1).double(), torch.tensor([0, 1]), "not torch.float32"),
+    ],
+)
+def test_the_guard_refuses_hostile_images(pixels, targets, told):
+    guard = Guard(Schema((), FIELDS, counts=("examples",)), {}, max_norm=1e-9)
+    update = Update(
+        "a", 1, "share", {"images/pixels": pixels, "images/targets": targets}, {"examples": 5}
+    )
+    limits = {"images/pixels": 5.0, "images/targets": 5.0}
+    reason = guard.refusal(update, 1.0, ("a", 1, "share"), limits)
+    assert reason is None if told is None else told in (reason or "")
+
+
+def test_a_shelf_names_what_it_holds(tmp_path):
+    one, other = Shelf(tmp_path / "one"), Shelf(tmp_path / "other")
+    asset = Asset.of({"x": torch.arange(4)})
+    assert asset.digest != Asset.of({"x": torch.arange(4).int()}).digest
+    assert asset.digest != Asset.of({"x": torch.arange(4).view(2, 2)}).digest
+    one.put(asset)
+    other.take(asset.digest, one)
+    other.take(asset.digest, one)
+    assert torch.equal(other.get(asset.digest).tensors["x"], torch.arange(4))
+    other.take("0" * 32, one)
+    assert not other.path("0" * 32).exists()
