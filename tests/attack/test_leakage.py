@@ -6,9 +6,13 @@ from html.parser import HTMLParser
 
 import pytest
 
-from vitrail.attack.leakage import Guarded, LeakageOptions, load_leakage, release_rows
+from vitrail.attack import Budget
+from vitrail.attack.assault import assault
+from vitrail.attack.cases import Choice
+from vitrail.attack.leakage import Guarded, LeakageOptions, load_leakage, promised, release_rows
 from vitrail.cli import main
 from vitrail.errors import ConfigError
+from vitrail.release.promise import NO_GUARANTEE
 
 FILE = """
 [data]
@@ -150,3 +154,30 @@ def test_attack_from_the_command_line(recorded, command, tmp_path):
     assert code == 0 and "gifd" in out and "membership" in out
     code, _, err = command("attack", run, "--attacks", " , ")
     assert code == 2
+
+
+def test_an_epsilon_stands_only_where_all_of_an_update_is_covered(tmp_path, recorded):
+    release = {"defenses": ["client-dp"], "client-dp": {"epsilon": 8.0}}
+    plain = recorded()
+    assert promised(plain) == (None, NO_GUARANTEE)
+    private = recorded(
+        "private",
+        release=release,
+        partition={"kind": "iid", "sites": 3, "minimum": 1, "test_fraction": 0.0},
+        run={"rounds": 1, "batch_size": 4, "record_updates": True},
+    )
+    epsilon, words = promised(private)
+    assert epsilon == pytest.approx(8.0, rel=0.05) and "empirical" not in words
+
+
+@pytest.mark.parametrize("name", ["client-dp", "dp-sgd", "paper-dp", "tip", "quantize"])
+def test_attacks_run_behind_every_kind_of_defense(name, recorded):
+    run = recorded(
+        f"behind-{name}",
+        release={"defenses": [name]},
+        partition={"kind": "iid", "sites": 3, "minimum": 1, "test_fraction": 0.0},
+        run={"rounds": 1, "batch_size": 4, "record_updates": True},
+    )
+    found = assault(run, ["ig-adaptive"], Choice(images=2), Budget(iterations=2))
+    assert found.rows[2].threat.defense == (name,)
+    assert all(s.psnr > 0 for s in found.rows[2].scores)

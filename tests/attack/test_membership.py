@@ -78,7 +78,7 @@ def test_what_cannot_be_told_apart(members, others):
         auc(torch.tensor(members), torch.tensor(others))
 
 
-def test_an_overfitted_run_is_caught_and_an_untrained_one_is_not(recorded):
+def test_an_overfitted_run_is_caught_a_private_one_and_an_untrained_one_are_not(recorded):
     """Refuted if images that were learned by heart cannot be told, or fresh ones can."""
     changes = {
         "data": {"aviary": {"images": 120, "classes": 6}, "image_size": 16},
@@ -100,6 +100,12 @@ def test_an_overfitted_run_is_caught_and_an_untrained_one_is_not(recorded):
     ).members  # fmt: skip
     assert [one.target for one in update] == ["global model", "update of site-00, round 4"]
     assert update[1].auc > 0.65
+    private = recorded(
+        "private-members", **changes, release={"defenses": ["client-dp"]},
+        run={"rounds": 4, "batch_size": 10, "record_updates": True, "local_epochs": 15},
+    )  # fmt: skip
+    (hidden,) = assault(private, ["membership"], options={"membership": {"shadows": 0}}).members
+    assert 0.35 < hidden.auc < 0.65  # epsilon 1 for whole sites
     fresh = recorded("fresh", **changes, run={"rounds": 0, "record_updates": True})
     (one,) = assault(fresh, ["membership"], options={"membership": {"shadows": 0}}).members
     assert 0.3 < one.auc < 0.7  # 60 against 60: a standard error of 0.05 around 0.5

@@ -30,6 +30,7 @@ from vitrail.errors import ConfigError, RunError
 from vitrail.files import folder_name
 from vitrail.registry import load_plugins
 from vitrail.release.defense import DEFENSES
+from vitrail.release.promise import NO_GUARANTEE
 from vitrail.rng import server
 
 NONE = "none"
@@ -263,14 +264,18 @@ def _outcome(name: str, run: Run, made: Rehearsal, rows: list[Row]) -> Outcome:
 
 
 def promised(run: Run) -> tuple[float | None, str]:
-    """The largest epsilon in the sites' ledgers and the guarantee written beside it."""
-    worst, words = None, ""
+    """The largest epsilon that a site's ledger proves for the whole run, and its guarantee.
+
+    A release that is empirical as a whole has none, whatever one of its mechanisms promises.
+    """
+    worst, words = None, NO_GUARANTEE
     for site in run.sites:
-        for line in SiteFolder(run.path, site).ledger().lines():
-            if line.get("kind") != "release":
-                continue
-            words = str(line.get("guarantee", words))
-            value = line.get("epsilon", line.get("figures", {}).get("epsilon"))
-            if isinstance(value, int | float):
-                worst = float(value) if worst is None else max(worst, float(value))
+        lines = SiteFolder(run.path, site).ledger().lines()
+        last = next((x for x in reversed(lines) if x.get("kind") == "release" and x["bytes"]), None)
+        if last is None or str(last["guarantee"]).startswith("empirical"):
+            continue
+        words = str(last["guarantee"])
+        spent = [s["epsilon"] for s in last.get("spends", ()) if s["epsilon"] is not None]
+        if spent:
+            worst = max([*spent, *([] if worst is None else [worst])])
     return worst, words
