@@ -1,12 +1,13 @@
 """One release of a trained federation under every defense: accuracy and Grad-CAM, at one energy.
 
-    python benchmarks/one_release.py DATA.npz [--seed 1] [--energies 1,3] [--draws 4] --json FILE
+    python benchmarks/one_release.py DATA [--seed 1] [--energies 1,3] [--draws 4] --json FILE
     python benchmarks/one_release.py --table FILE FILE ...
 
 A run without a defense is trained and its last round recorded. Then every site's update of that
 round passes each defense, with fresh noise for each draw, and the server takes the mean: what the
 global model would be had the defense stood there in this round only. So all defenses start from
-the same weights, and nothing differs but the noise. ResNet8 of width 16, 5 sites, IID.
+the same weights, and nothing differs but the noise. ResNet8 of width 16, 5 sites, IID, 32 x 32;
+DATA is an .npz or .parquet file.
 """
 
 from __future__ import annotations
@@ -39,8 +40,14 @@ FIGURES = ("energy", "accuracy", "agreement", "mse", "psnr", "ssim", "rank_corre
 
 def config(data: Path, seed: int, rounds: int, images: int) -> dict[str, Any]:
     """The federation that is trained without a defense."""
+    source = "parquet" if data.suffix == ".parquet" else "npz"
     return {
-        "data": {"source": "npz", "path": str(data.resolve()), "limit": images},
+        "data": {
+            "source": source,
+            "path": str(data.resolve()),
+            "limit": images,
+            "image_size": 32,
+        },
         "partition": {"sites": 5},
         "model": {"backbone": "resnet8", "width": 16},
         "optimizer": {"lr": 0.1},
@@ -62,7 +69,8 @@ class Bench:
         federation = images_of(run)
         self.plan, network = make_plan(run.loaded, run.classes, run.card["channels"])
         self.host = host_of(self.plan, network, federation, run.path)
-        self.rows = federation.server_test[:images]
+        held = [s.test for s in federation.sites.values()]
+        self.rows = np.concatenate([federation.server_test, *held])[:images]
         self.pixels = np.array(federation.images.images[self.rows])
         self.labels = federation.images.labels[self.rows]
         self.folder = run.path / "server" / "transcript" / f"round-{run.round:05d}"
