@@ -16,11 +16,11 @@ from vitrail.files import write_bytes
 from vitrail.report.confusion import short_name
 
 _MOST_NAMES = 80
-_INK, _BAR, _GAP = "#333333", "#0072B2", "#D55E00"
+_INK, _DOT, _GAP = "#333333", "#0072B2", "#D55E00"
 
 
 def consensus_picture(found: Agreement, path: Path) -> None:
-    """Draw it as PNG or SVG: bars of consensus and eigengap, beside them a map of distances."""
+    """Draw it as PNG or SVG: marks of consensus and eigengap, beside them a map of distances."""
     form = path.suffix.casefold().lstrip(".")
     if form not in ("png", "svg"):
         raise ConfigError(
@@ -66,29 +66,32 @@ def _figure(found: Agreement) -> Figure:
     figure = Figure(figsize=(5.2 + width, height), dpi=130, facecolor="white")
     figure.set_layout_engine("constrained")
     if found.distance is None:
-        _bars(figure.subplots(), found, order)
+        _marks(figure.subplots(), found, order)
         return figure
     ratios = [3.0, max(width, 1.2)]
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=ratios)
-    _bars(left, found, order)
+    _marks(left, found, order)
     _map(figure, right, found, order)
     return figure
 
 
-def _bars(axes: Any, found: Agreement, order: Any) -> None:
-    """Consensus as a bar, the eigengap as a mark on it."""
+def _marks(axes: Any, found: Agreement, order: Any) -> None:
+    """Consensus as a dot and the eigengap as a line, from the least value there is to 1."""
     at = np.arange(len(order))
-    axes.barh(at, found.consensus[order], color=_BAR, height=0.7, label="consensus")
+    axes.plot(found.consensus[order], at, "o", color=_DOT, ms=5, label="consensus")
     axes.plot(found.eigengap[order], at, "|", color=_GAP, ms=9, mew=2, label="eigengap")
-    axes.set_xlim(0, 1)
+    least = float(min(found.consensus.min(), found.eigengap.min()))
+    axes.set_xlim(max(0.0, least - 0.05), 1.02)
     axes.set_ylim(len(order) - 0.4, -0.6)
+    axes.grid(axis="y", color="#E6E6E6", linewidth=0.7)
+    axes.set_axisbelow(True)
     step = -(-len(order) // _MOST_NAMES)
     names = [short_name(found.classes[i]) for i in order]
     axes.set_yticks(at[::step], names[::step], fontsize=7)
     axes.tick_params(labelsize=7, colors=_INK)
     axes.set_xlabel(f"agreement of the sites, round {found.round}", fontsize=8, color=_INK)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="lower right", fontsize=7, frameon=True)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=7, frameon=False)
 
 
 def _map(figure: Figure, axes: Any, found: Agreement, order: Any) -> None:
