@@ -115,6 +115,7 @@ def test_charts_stay_on_their_sheet(width):
         lines(series, "t", "accuracy", width),
         lines([Series("one", ((3, 0.5),))], "t", "loss", width),
         dots([Dot(n, 0.5, 0.1, 0.9) for n in names], "t", "x", width),
+        dots([Dot("a", n / 9, kind=f"kind number {n}") for n in range(9)], "t", "x", width),
         bars([Bar(n, 3, "3") for n in names], "t", width),
         matrix(names, names, [[Cell(0.5, "12")] * 3] * 3, "t", width),
         matrix(names, ["c"] * 200, [[Cell(None)] * 200] * 3, "t", width),

@@ -75,6 +75,8 @@ def test_every_attack_stands_beside_its_defense_and_the_references():
         ("tip", 12.0),
     ]
     assert [reference(row) for row in rows] == [True, False, False]
+    (one,) = attack_rows({"rows": [{"attack": "ig", "note": "labels inferred"}]})
+    assert one["attack"] == "ig (labels inferred)"
     blocks = leakage("run", found)
     table = next(x for x in leaves(blocks) if hasattr(x, "csv"))
     assert len(table.rows) == 3 and "accuracy of the model" in table.csv()

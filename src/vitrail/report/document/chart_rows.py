@@ -11,6 +11,7 @@ from vitrail.report.document.scene import Mark, Scene, Shape, Sign, Text, box, l
 
 Words = Callable[[float], str]
 _ROW, _FONT = 26.0, 12.0
+_APART = 9.0  # dots of one row, under each other
 
 
 @dataclass(frozen=True)
@@ -52,20 +53,22 @@ def dots(
     reach = [v for v in reach if math.isfinite(v)] + ([] if zero is None else [zero])
     low, high = padded(reach or [0.0, 1.0])
     x = Scale(low, high, left, width - 24)
-    top = 14.0 + (22.0 if kinds else 0.0)
-    bottom = top + _ROW * len(names)
-    shapes: list[Shape] = _key(list(kinds.values()), left)
+    shapes, used = _key(list(kinds.values()), width)
+    most = max((sum(d.row == name for d in values) for name in names), default=1)
+    row = max(_ROW, _APART * most + 10)
+    top = 14.0 + used
+    bottom = top + row * len(names)
     shapes += _axis(x, top, bottom, xlabel, words, width)
     if zero is not None:
         shapes.append(line((x(zero), top - 4), (x(zero), bottom), "axis", 1.5, dash=(3, 3)))
     for at, name in enumerate(names):
-        y = top + _ROW * (at + 0.5)
+        y = top + row * (at + 0.5)
         shapes.append(
             Text((left - 12, y), cut(name, left - 16, _FONT), "ink", _FONT, "end", tip=name)
         )
         mine = [d for d in values if d.row == name and math.isfinite(d.value)]
         for nth, dot in enumerate(mine):
-            shapes += _dot(dot, x, y + 9 * (nth - (len(mine) - 1) / 2), words)
+            shapes += _dot(dot, x, y + _APART * (nth - (len(mine) - 1) / 2), words)
     return Scene(width, bottom + 40, title, f"{len(names)} rows", shapes)
 
 
@@ -114,11 +117,15 @@ def _dot(dot: Dot, x: Scale, y: float, words: Words) -> list[Shape]:
     return found
 
 
-def _key(kinds: Sequence[Dot], left: float) -> list[Shape]:
+def _key(kinds: Sequence[Dot], width: float) -> tuple[list[Shape], float]:
+    """What the signs mean, in as many lines as it takes, and the height of that."""
     found: list[Shape] = []
-    at = left
+    x, y = 10.0, 12.0
     for dot in kinds:
-        found.append(Mark((at, 12), 5, dot.role, dot.sign))
-        found.append(Text((at + 11, 12), dot.kind, "soft", _FONT))
-        at += wide(dot.kind, _FONT) + 34
-    return found
+        name = cut(dot.kind, width - 50, _FONT)
+        if x > 10 and x + 11 + wide(name, _FONT) > width - 8:
+            x, y = 10.0, y + 18
+        found.append(Mark((x, y), 5, dot.role, dot.sign))
+        found.append(Text((x + 11, y), name, "soft", _FONT))
+        x += wide(name, _FONT) + 34
+    return found, y + 10 if kinds else 0.0

@@ -60,7 +60,10 @@ def _listed(found: Mapping[str, Any], key: str) -> list[Row]:
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    return {k: v for k, v in row.items() if v is None or isinstance(v, str | int | float)}
+    found = {k: v for k, v in row.items() if v is None or isinstance(v, str | int | float)}
+    if found.get("note") and "attack" in found:
+        found["attack"] = f"{found['attack']} ({found['note']})"
+    return found
 
 
 def leakage(name: str, found: Mapping[str, Any]) -> tuple[Block, ...]:

@@ -159,17 +159,15 @@ def _guarantees(account: Account) -> tuple[Block, ...]:
             blocks.append(el("p", _SIMULATED, class_="note"))
     elif not proven:
         blocks.append(el("p", "None. Nothing that left a site carries a proof.", class_="note"))
+    rest_told = say(
+        "{} of {} are empirical: sent as they are, or changed in a way that no proof "
+        "covers. What they give away can only be measured, by attacks.",
+        count(rest, "release"),
+        f"{len(lines):,}",
+    )
     blocks += [
         Html("<h3>Without a formal guarantee</h3>"),
-        el(
-            "p",
-            say(
-                "{} of {} are empirical: sent as they are, or changed in a way that no proof "
-                "covers. What they give away can only be measured, by attacks.",
-                count(rest, "release"),
-                f"{len(lines):,}",
-            ),
-        ),
+        el("p", rest_told if rest else "Nothing: every release is covered by the proof above."),
     ]
     return tuple(blocks)
 

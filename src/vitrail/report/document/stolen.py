@@ -30,7 +30,8 @@ def keep_attack(run: Run, found: Assault) -> Path:
         meta = []
         for at, row in enumerate(rows):
             tensors[str(at)] = _bytes(row.images if row.images is not None else found.truth)
-            meta.append({"name": row.name, "psnr": [s.psnr for s in row.scores[:_SHOWN]]})
+            name = f"{row.name} ({row.note})" if row.note else row.name
+            meta.append({"name": name, "psnr": [s.psnr for s in row.scores[:_SHOWN]]})
         write_tensors(run.folder.server / _FILE, tensors, {"rows": meta})
     file = run.path / ATTACK
     write_json(file, _finite(found.to_json()))
