@@ -12,8 +12,25 @@ from vitrail.methods import METHODS
 from vitrail.release import DEFENSES
 
 OWN = [name for name in DEFENSES if DEFENSES[name].__module__.startswith("vitrail.release.")]
-NEEDS = {}  # by defense: sections without which it is refused
-REASONS = ("would touch nothing", "take the noise off", "guarantee")
+SUBSPACES = {"depth": 8, "hidden": 8}
+NEEDS = {  # by defense: sections without which it is refused
+    "dp-sgd": {"model": {"norm": "group"}},
+    "client-dp": {"model": {"norm": "group"}},
+    "subspace-dp": {
+        "model": {"norm": "group", "subspaces": SUBSPACES},
+        "method": {"name": "fedgrasp", "personal_epochs": 0},
+    },
+}
+REASONS = (
+    "would touch nothing",
+    "take the noise off",
+    "guarantee",
+    "does not cover",
+    "past the clipping",
+    "learned at home",
+    "both want to",
+    "this model trains none",
+)
 
 
 def quick(name, rounds=2, **run):

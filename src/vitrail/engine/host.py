@@ -62,7 +62,7 @@ class Host:
         ctx = self.plan.context(task.round, task.sites)
         folder = SiteFolder(self.folder, task.site)
         # A GPU does not repeat itself to the bit, so there a resumed round is another release.
-        ledger = folder.ledger(strict=self.inputs.device.type == "cpu")
+        ledger = folder.ledger(self.inputs.device.type == "cpu", durable=self.plan.private)
         door = Door(task.site, ledger, self.defenses, self.plan.config.release.defenses)
         site = self._receive(task, down, stage, folder)
         site.terms = Terms() if task.closing else door.terms(site, ctx)  # then nothing leaves

@@ -26,9 +26,9 @@ class SiteFolder:
         self.path = root / "sites" / folder_name(site)
         self.shelf = Shelf(self.path / "assets")
 
-    def ledger(self, strict: bool = True) -> Ledger:
-        """The site's ledger."""
-        return Ledger(self.path / "ledger.jsonl", strict=strict)
+    def ledger(self, strict: bool = True, durable: bool = False) -> Ledger:
+        """The site's ledger; a durable one is on the disk before anything leaves."""
+        return Ledger(self.path / "ledger.jsonl", durable, strict)
 
     def _state(self, round_: int) -> Path:
         return self.path / "state" / f"round-{round_:05d}.safetensors"

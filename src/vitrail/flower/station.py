@@ -126,9 +126,13 @@ class Station:
         labels = ground.federation.images.labels
         rows = ground.federation.sites[self.home.name]
         facts = ground.plan.method.facts(labels[rows.train], len(ground.plan.classes))
-        door = Door(self.home.name, SiteFolder(folder.path, self.home.name).ledger(), (), ())
+        ledger = SiteFolder(folder.path, self.home.name).ledger()
+        names = ground.plan.config.release.defenses
+        door = Door(self.home.name, ledger, ground.plan.defenses(), names)
         held = set(labels[rows.train].tolist())
         lacks = [name for i, name in enumerate(ground.plan.classes) if i not in held]
+        if ground.plan.private:  # an exact fact about its labels
+            lacks = []
         return {"facts": door.enroll(facts), "lacks": lacks}, {}
 
     def _settle(self, ground: _Ground) -> None:

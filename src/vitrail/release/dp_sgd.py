@@ -14,7 +14,7 @@ from vitrail.local.poisson import poisson, rate, steps
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.terms import Terms
 from vitrail.release.accountant import Event
-from vitrail.release.additive import changes, length
+from vitrail.release.additive import changes, length, must_touch
 from vitrail.release.defense import DEFENSES
 from vitrail.release.private import Budget, Private
 from vitrail.release.promise import Promise
@@ -91,6 +91,7 @@ class DpSgd(Private):
     def check(self, setting: Setting) -> None:
         """Refuse layers, phases and messages that see data past the clipping."""
         super().check(setting)
+        must_touch(self, setting)
         self._check_norms(setting)
         for stage in setting.stages:
             if stage.loose:

@@ -68,8 +68,8 @@ class SubspaceDp(Private):
         return bool(self.options.where == "sum" and not self._by_image)
 
     def touches(self, setting: Setting) -> tuple[str, ...]:
-        """The subspaces."""
-        return tuple(dict.fromkeys(field.name for field in subspaces(setting)))
+        """Everything, if there are subspaces: they get noise, the rest goes back."""
+        return setting.leaves if subspaces(setting) else ()
 
     def train(self, site: Site, ctx: Context) -> Terms:
         """No step at all for images; for sites, steps of the subspaces alone."""
