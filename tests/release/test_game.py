@@ -27,9 +27,9 @@ from vitrail.release.scatter import contributions, symmetric
 from vitrail.release.update import Update
 from vitrail.rng import Key
 
-EPSILON, DELTA = 3.0, 1e-5
+EPSILON, DELTA = 2.0, 1e-5
 KEY = Key(b"g" * 32)
-TRIALS = 1500
+TRIALS = {"client-dp": 1500, "dp-sgd": 1000}  # of each neighbor, where one takes long
 
 
 def one_number(noise):
@@ -123,10 +123,10 @@ MECHANISMS = {
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_the_accounted_epsilon_stands_and_a_quarter_of_the_noise_is_caught(name):
-    honest = play(MECHANISMS[name](1.0), TRIALS, DELTA, KEY.at(name))
-    assert 0.1 < honest.epsilon <= EPSILON  # it sees something, and no more than is allowed
-    lying = play(MECHANISMS[name](0.25), TRIALS, DELTA, KEY.at(name))
-    assert lying.epsilon > EPSILON
+    trials = TRIALS.get(name, 4000)
+    honest = play(MECHANISMS[name](1.0), trials, DELTA, KEY.at(name))
+    lying = play(MECHANISMS[name](0.25), trials, DELTA, KEY.at(name))
+    assert honest.epsilon <= EPSILON < lying.epsilon
 
 
 def test_the_bound_comes_near_what_many_trials_allow():
