@@ -142,8 +142,13 @@ def _name(axes: Mapping[str, list[Any]], chosen: Mapping[str, Any]) -> str:
 
 
 def release_name(release: Mapping[str, Any]) -> str:
-    """What a release section is called where there is no room for it: `tip@0.5`, `none`."""
-    names = "+".join(release.get("defenses") or ["none"])
+    """What a release section is called where there is no room for it: `tip@0.5`, `none`,
+    `dp-sgd-eps8` where a budget is given."""
+    named = []
+    for name in release.get("defenses") or ["none"]:
+        budget = (release.get(name) or {}).get("epsilon")
+        named.append(name if budget is None else f"{name}-eps{budget:g}")
+    names = "+".join(named)
     energy = release.get("energy")
     return names if energy is None else f"{names}@{energy:g}"
 

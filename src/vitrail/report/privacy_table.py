@@ -1,0 +1,121 @@
+"""Accuracy and fidelity against epsilon: a grid of methods behind mechanisms at some budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vitrail.config.load import Loaded
+from vitrail.engine.ledgers import read_ledgers
+from vitrail.engine.loaded import Run
+from vitrail.engine.sweep import release_name, run_sweep
+from vitrail.errors import VitrailError
+from vitrail.files import write_text
+from vitrail.report.curves import curves
+from vitrail.report.fidelity_table import fidelity_table
+from vitrail.report.tables import TABLES, OnCell, markdown
+
+HEAD = ["method", "images", "defense", "epsilon", "for", "accuracy", "SSIM of Grad-CAM"]
+
+
+@dataclass(frozen=True)
+class PrivacyRow:
+    """One method behind one release section: each figure by seed."""
+
+    method: str
+    images: int | None  # data.limit, where the grid has several
+    release: str
+    epsilon: float | None  # the largest that a site spent, None without a guarantee
+    unit: str
+    accuracy: tuple[float, ...]
+    ssim: tuple[float, ...]
+
+
+def privacy_rows(paths: Sequence[Path]) -> list[PrivacyRow]:
+    """A row for each method, size of the data and release section."""
+    cells: dict[tuple[str, int | None, str], list[Run]] = {}
+    for run in map(Run, paths):
+        config = run.config
+        name = release_name(config.release.model_dump())
+        cells.setdefault((config.method.name, config.data.limit, name), []).append(run)
+    seen = {group: _ssim(group, cells) for group in dict.fromkeys(key[:2] for key in cells)}
+    return [
+        PrivacyRow(
+            *key,
+            *_spent(runs),
+            tuple(run.curve(where="sites")[-1][1] for run in runs),
+            seen[key[:2]].get(key[2], ()),
+        )
+        for key, runs in cells.items()
+    ]
+
+
+def _ssim(
+    group: tuple[str, int | None], cells: Mapping[tuple[str, int | None, str], Sequence[Run]]
+) -> dict[str, tuple[float, ...]]:
+    """SSIM of maps beside the undefended run, by release; none where there is no such model."""
+    paths = [run.path for key, runs in cells.items() if key[:2] == group for run in runs]
+    try:
+        return {row.name: row.values["ssim"] for row in fidelity_table(paths)}
+    except VitrailError:  # a method that keeps its features home has no model to compare
+        return {}
+
+
+def _spent(runs: Iterable[Run]) -> tuple[float | None, str]:
+    """The largest epsilon that any site spent, and what it is for."""
+    budgets = [b for run in runs for site in read_ledgers(run.path).sites for b in site.budgets]
+    found = [float(b["epsilon"]) for b in budgets if b["epsilon"] is not None]
+    return (max(found), str(budgets[0]["unit"])) if found else (None, "")
+
+
+@TABLES.register("privacy")
+def privacy_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
+    """The table as Markdown; the figures are drawn beside the runs."""
+    rows = privacy_rows(run_sweep(grid, folder, on_cell))
+    cells = [
+        [
+            row.method,
+            "all" if row.images is None else str(row.images),
+            f"`{row.release}`",
+            "-" if row.epsilon is None else f"{row.epsilon:.3g}",
+            row.unit or "-",
+            _cell(row.accuracy),
+            _cell(row.ssim),
+        ]
+        for row in rows
+    ]
+    text = markdown(HEAD, cells)
+    write_text(folder / "figures" / "privacy.md", text + "\n")
+    for figure in ("accuracy", "ssim"):
+        histories = lines_of(rows, figure)
+        if histories:
+            path = folder / "figures" / f"{figure}-by-epsilon.png"
+            curves(histories, path, figure, "epsilon of the whole run")
+    return text
+
+
+def lines_of(
+    rows: Sequence[PrivacyRow], figure: str
+) -> dict[str, dict[Hashable, list[tuple[int, float | None]]]]:
+    """A line for each method, size and mechanism: (epsilon, figure) by seed."""
+    found: dict[str, dict[Hashable, list[tuple[int, float | None]]]] = {}
+    for row in sorted(rows, key=lambda row: row.epsilon or 0.0):
+        if row.epsilon is None:
+            continue
+        size = "" if row.images is None else f", {row.images} images"
+        name = f"{row.method}, {row.release.partition('-eps')[0]}{size}"
+        for seed, value in enumerate(getattr(row, figure)):
+            if np.isfinite(value):
+                found.setdefault(name, {}).setdefault(seed, []).append((round(row.epsilon), value))
+    return found
+
+
+def _cell(values: Sequence[float]) -> str:
+    told = [value for value in values if np.isfinite(value)]
+    if not told:
+        return "-"
+    spread = f" ± {np.std(told, ddof=1):.2g}" if len(told) > 1 else ""
+    return f"{np.mean(told):.3f}{spread}"
