@@ -119,6 +119,8 @@ def test_restart_begins_again_with_the_first_model(tiny):
         {"model": {"norm": "home"}},
         {"model": {"norm": "group"}},
         {"aggregate": {"rule": "median"}},
+        {"release": {"defenses": ["tip"]}},
+        {"release": {"defenses": ["prune", "quantize"]}},
         {"model": {"frozen": "layer2"}},
         {"partition": {"kind": "shards", "shards": 1}},  # classes that one site alone has
     ],

@@ -21,7 +21,7 @@ from vitrail.report.preview import Preview
 _SIDE = 132  # pixels of a picture on the page
 _STYLE = (
     ".pixels{width:132px;height:auto;image-rendering:pixelated;display:block;border-radius:6px}"
-    "td.told{white-space:nowrap}.facts{margin:10px 0 0;padding-left:20px}"
+    "td.told{width:150px;overflow-wrap:anywhere}.facts{margin:10px 0 0;padding-left:20px}"
 )
 COLUMNS = ("class", "original", "heatmap", "mask", "shared")
 
@@ -63,7 +63,7 @@ def _facts(one: Preview) -> str:
         f"{1 - float(one.chosen.mask.gt(0).double().mean()):.0%} of the pixels removed, noise of "
         f"deviation {line['sigma']:.3g} on pixels from 0 to 1",
         _promise(line),
-        line["covers"],
+        f"this covers {line['covers']}",
     ]
     moved = (
         int((one.shared.targets != one.chosen.labels).sum())
