@@ -25,6 +25,8 @@ from vitrail.files import write_json
 from vitrail.report.tables import TABLES, OnCell, markdown
 
 BEFORE, CLEAN = "biased, no remedy", "never biased"
+_JOIN = " and "
+TRIED = (*REMEDIES, f"mask{_JOIN}penalize")  # the last trains other prototypes to step in
 Tell = Callable[[str], OnRound | None]
 
 
@@ -56,13 +58,13 @@ def outcomes(cell: Cell, folder: Path, tell: Tell) -> list[Outcome]:
     audit = base / "audit.json"
     if not audit.exists():
         write_json(audit, audit_run(before).to_json())
-    for remedy in REMEDIES:
+    for remedy in TRIED:
         try:
-            loaded = obey(cell.loaded, audit, [remedy])
+            loaded = obey(cell.loaded, audit, remedy.split(_JOIN))
         except ConfigError:
             continue  # the audit found nothing, or named no prototype: nothing to obey
         begin = partial(tell, f"{cell.name}: {remedy}")
-        after = Run(played(_shared_only(loaded), base / remedy, begin))
+        after = Run(played(_shared_only(loaded), base / remedy.replace(" ", "-"), begin))
         found.append(measured(remedy, after, _models(after, loaded, remedy)))
     clean = replace(cell.loaded, config=cell.loaded.config.model_copy(update={"bias": ()}))
     begin = partial(tell, f"{cell.name}: without the bias")
@@ -134,7 +136,7 @@ def debias_text(found: Sequence[Outcome]) -> str:
     """Mean and SD over seeds, and the change against no remedy seed by seed."""
     before = {one.seed: one.biased for one in found if one.remedy == BEFORE}
     rows = []
-    for name in (BEFORE, *REMEDIES, CLEAN):
+    for name in (BEFORE, *TRIED, CLEAN):
         mine = [one for one in found if one.remedy == name]
         if not mine:
             rows.append([name, "-", "-", "-", "0"])
