@@ -63,8 +63,9 @@ def equal(one, two):
 
 def test_masking_is_the_same_run_then_a_mask_and_a_new_last_layer(made, obeyed, tmp_path):
     folder, _, run, _ = made
-    loaded = obeyed()
-    assert loaded.config.debias.remedies == ("mask",) and loaded.config.run.rounds == 3
+    assert obeyed().config.debias.remedies == ("weigh",)
+    loaded = obeyed("mask")
+    assert loaded.config.run.rounds == 3
     start(loaded, tmp_path / "after")
     assert equal(tensors(folder / "run", 2), tensors(tmp_path / "after", 2))
     before, after = run.model(), vitrail.load(tmp_path / "after").model()

@@ -23,7 +23,7 @@ def obey(loaded: Loaded, audit: Path, remedies: Sequence[str] = ()) -> Loaded:
     """The same run with remedies against what the audit calls `biased`.
 
     The remedies are those asked for, else those the JSON lists under `remedies`, else those of
-    the file, else `mask`. Rounds that a remedy needs come after the run's own.
+    the file, else `weigh`. Rounds that a remedy needs come after the run's own.
     """
     told = _read(audit)
     config = loaded.config
@@ -34,7 +34,7 @@ def obey(loaded: Loaded, audit: Path, remedies: Sequence[str] = ()) -> Loaded:
                 f"there is no remedy {name!r}", where=str(audit), hint=nearest(str(name), REMEDIES)
             )
     own = config.debias.model_dump(mode="json")
-    own |= {"remedies": wanted or ("mask",), "findings": _findings(told, audit)}
+    own |= {"remedies": wanted or ("weigh",), "findings": _findings(told, audit)}
     try:
         debias = Debias.model_validate_json(json.dumps(own), strict=True)
     except ValidationError as err:
