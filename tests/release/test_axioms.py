@@ -30,6 +30,7 @@ REASONS = (
     "learned at home",
     "both want to",
     "this model trains none",
+    "is not floating point",
 )
 
 
