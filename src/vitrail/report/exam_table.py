@@ -43,9 +43,9 @@ class Answers:
 
     def unbiased(self) -> tuple[Bools, Bools]:
         """Which answers are right without the mark, and which images count."""
-        alone = ~self.mine if self.carries is None else ~(self.mine & self.carries)
-        counted = np.ones(len(self.labels), bool) if self.carries is None else alone
-        return self.plain == self.labels, counted
+        if self.carries is None:
+            return self.plain == self.labels, np.ones(len(self.labels), bool)
+        return self.plain == self.labels, ~(self.mine & self.carries)
 
     def biased(self) -> tuple[Bools, Bools]:
         """The same with the mark on the images of the biased class."""
