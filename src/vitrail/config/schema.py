@@ -10,6 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from vitrail.config.debias import Debias
+from vitrail.config.model import Model as Model
+from vitrail.config.model import Prototypes as Prototypes
+from vitrail.config.model import Subspaces as Subspaces
 from vitrail.config.table import Count as Count
 from vitrail.config.table import Natural as Natural
 from vitrail.config.table import Positive as Positive
@@ -176,77 +179,6 @@ class Bias(Table):
     """For replace: the second finding that the images carry."""
     where: tuple[Side, ...] = ("train", "push", "test")
     """In which parts of the site's images."""
-
-
-class Prototypes(Table):
-    """`[model.prototypes]`: the parts that a prototype network looks for."""
-
-    per_class: Count = 10
-    """How many prototypes a class has."""
-    depth: Count | None = None
-    """Channels of a prototype; left out: 128 for protopnet, 64 for tesnet."""
-    gain: Positive = 1.0
-    """Factor on the add-on layers' first weights; after a wide backbone 1 saturates the sigmoid."""
-    cluster: Natural = 0.8
-    """Weight of the distance to the nearest prototype of the own class."""
-    separation: Natural = 0.08
-    """Weight of the distance to the nearest prototype of another class."""
-    l1: Natural = 1e-4
-    """Weight of the last layer's entries for other classes."""
-
-
-class Subspaces(Table):
-    """`[model.subspaces]`: classes as subspaces (fedgrasp), and what tesnet adds to prototypes."""
-
-    dimension: Count = 3
-    """Dimensions of a class's subspace, for fedgrasp."""
-    depth: Count = 64
-    """Channels of a patch, for fedgrasp."""
-    hidden: Count = 256
-    """Channels between the two add-on layers, for fedgrasp."""
-    between: Literal["none", "relu"] = "none"
-    """What happens to them there, for fedgrasp."""
-    top: Count | None = None
-    """How many patches make a class's score; left out: 20, or all where a map has fewer."""
-    normalize: Literal["l2", "none"] = "l2"
-    """Bring every patch to one length before its energy is measured, for fedgrasp."""
-    scale: Positive = 8.0
-    """That length; its square is the largest score."""
-    activation: Literal["none", "sigmoid"] | None = None
-    """After the add-on layers; left out: none for fedgrasp, sigmoid for tesnet."""
-    compactness: Natural = 0.8
-    """Weight of the own class's score, for fedgrasp."""
-    separation: Natural = 0.08
-    """Weight of the highest score of another class, for fedgrasp."""
-    l1: Natural = 1e-4
-    """Weight of the entries off the diagonal of G, for fedgrasp."""
-    orthogonality: Natural = 1e-4
-    """Weight of what keeps a class's basis vectors orthogonal, for tesnet."""
-    apart: Natural = 1e-7
-    """Weight of the distances between the classes' subspaces, for tesnet."""
-
-
-class Model(Table):
-    """`[model]`: the backbone, its weights and what of it is trained."""
-
-    backbone: str = "small-cnn"
-    """small-cnn, lenet, resnet8, resnet18, resnet50, densenet121, vgg19, efficientnet-lite0."""
-    width: Count | None = None
-    """Channels of the first stage; the others scale with it."""
-    weights: str | None = None
-    """imagenet (efficientnet-lite0), or a .safetensors or .pth file; left out: random."""
-    frozen: bool | str = False
-    """true: the whole backbone; a stage's name: up to and with that stage."""
-    until: str | None = None
-    """The last stage that is used; an earlier one has finer maps. Left out: all stages."""
-    norm: Literal["average", "home", "group"] = "average"
-    """Normalization layers are averaged, stay home, or are GroupNorm instead."""
-    cache_features: bool = True
-    """Compute a frozen backbone's features once and keep them on disk."""
-    prototypes: Prototypes = Prototypes()
-    """See `[model.prototypes]`."""
-    subspaces: Subspaces = Subspaces()
-    """See `[model.subspaces]`."""
 
 
 class Method(BaseModel):
