@@ -3,7 +3,7 @@
 import tomllib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitrail.config import dump, load, parse
@@ -94,6 +94,7 @@ def test_one_bias_or_many():
     assert len(one.bias) == 1 and len(many.bias) == 2
 
 
+@settings(deadline=None)  # what is read back, not how fast on a busy machine
 @given(
     rounds=st.integers(0, 10**6),
     alpha=st.floats(1e-6, 1e6),
