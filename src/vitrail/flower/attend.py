@@ -24,7 +24,7 @@ from vitrail.flower.station import PARTED
 Tell = Callable[[str], None]
 Confirm = Callable[[str], bool]
 _POLL_SECONDS = 0.5
-_AGAIN_SECONDS = 5.0
+_AGAIN_SECONDS, _AT_MOST = 5.0, 60.0  # a start costs seconds of a core: wait longer each time
 _PARTING_SECONDS = 5.0  # for the reply to the last message to get through
 _AUDIT = (
     "at the end, for everybody's audit: how well each place of an image tells the classes apart "
@@ -140,13 +140,18 @@ def _kept_alive(node: Node, tell: Tell) -> Iterator[None]:
     current: list[subprocess.Popen[bytes]] = []
 
     def keep() -> None:
+        pause = _AGAIN_SECONDS
         with (home / "flower.log").open("ab") as log:
             while not leaving.is_set():
+                began = time.monotonic()
                 current[:] = [begin(node.command(), home / "flower", log)]
                 code = current[0].wait()
                 if not leaving.is_set():
-                    tell(f"the connection ended (code {code}); trying again")
-                    leaving.wait(_AGAIN_SECONDS)
+                    if time.monotonic() - began > _AT_MOST:
+                        pause = _AGAIN_SECONDS
+                    tell(f"the connection ended (code {code}); trying again in {pause:.0f} s")
+                    leaving.wait(pause)
+                    pause = min(_AT_MOST, 2 * pause)
 
     thread = threading.Thread(target=keep, daemon=True)
     thread.start()
