@@ -141,9 +141,9 @@ def test_the_bound_comes_near_what_many_trials_allow():
 def test_it_sees_nothing_where_there_is_nothing():
     draw = KEY.at("same").numpy()
     wrong = sum(
-        judged(draw.normal(size=400), draw.normal(size=400), 0.0).epsilon > 0 for _ in range(200)
+        judged(draw.normal(size=400), draw.normal(size=400), 0.0).epsilon > 0 for _ in range(60)
     )
-    assert wrong / 200 <= 0.05 + 0.03  # the confidence that is stated
+    assert wrong <= 8  # at the stated 5 %, more happens in 1 of 100 such tests
 
 
 @pytest.mark.parametrize(("count", "trials"), [(0, 10), (3, 10), (10, 10), (1, 1000)])

@@ -82,6 +82,7 @@ class Remote:
         return roster
 
     def _gathered(self) -> tuple[str, ...]:
+        """The sites, once all that are expected are there."""
         deadline = time.monotonic() + self.patience
         while len(names := self.link.present()) < self.expected:
             if time.monotonic() > deadline:
@@ -134,8 +135,9 @@ class Remote:
     def prepare(
         self, plan: Plan, network: Network, pool: Pool, progress: Callable[[int, int], None]
     ) -> None:
-        """Each site prepares itself."""
+        """Each site prepares itself; after a restart, wait until they have come back."""
         del plan, network, pool, progress
+        self._gathered()
 
 
 def audited(plan: Plan) -> bool:
