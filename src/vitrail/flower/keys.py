@@ -24,6 +24,7 @@ from vitrail.errors import ConfigError, RunError
 from vitrail.files import folder_name, write_json
 
 DAYS = 365
+LOCAL = ("localhost", "127.0.0.1")
 _PEM = serialization.Encoding.PEM
 _BARE = serialization.NoEncryption()
 
@@ -83,7 +84,8 @@ def make_keys(
     root, certificate = _authority(days)
     _write(keys.authority, certificate.public_bytes(_PEM), 0o644)
     _write(keys.folder / "authority" / "ca.key", _private(root), 0o600)
-    key, signed = _server(root, hosts, days)
+    known = tuple(dict.fromkeys((*hosts, *LOCAL)))  # its own commands reach it from here
+    key, signed = _server(root, known, days)
     _write(keys.certificate, signed.public_bytes(_PEM), 0o644)
     _write(keys.private, _private(key), 0o600)
     for site in sites:

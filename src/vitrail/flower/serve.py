@@ -78,9 +78,14 @@ class Server:
             "--enable-supernode-auth",
         ]
 
+    @property
+    def here(self) -> str:
+        """Where it is reached from its own machine."""
+        return "127.0.0.1" if self.host in ("0.0.0.0", "::", "") else self.host
+
     def connection(self) -> dict[str, object]:
         """How Flower's own commands reach it."""
-        found: dict[str, object] = {"address": f"{self.host}:{self.port}"}
+        found: dict[str, object] = {"address": f"{self.here}:{self.port}"}
         if self.keys is None:
             return {**found, "insecure": True}
         return {**found, "root-certificates": str(self.keys.authority.resolve())}
@@ -148,7 +153,7 @@ def _superlink(server: Server, home: Path) -> Iterator[None]:
     with log.open("wb") as handle:
         process = begin(server.command(), home, handle)
         try:
-            wait_for_port(server.host, server.port, process, _START_SECONDS)
+            wait_for_port(server.here, server.port, process, _START_SECONDS)
             yield
         except RunError as err:
             err.add_note(log.read_text(errors="replace")[-2000:])
