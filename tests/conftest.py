@@ -2,6 +2,7 @@
 
 import copy
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import vitrail
 from vitrail.audit.effects import Covered
 from vitrail.audit.finding import Finding, verdict_of
 from vitrail.audit.regions import Region
+from vitrail.cli import main
 from vitrail.engine.checkpoint import Checkpoints
 from vitrail.files import read_tensors
 
@@ -56,6 +58,36 @@ def tiny(tmp_path, tiny_config):
         return vitrail.run(tiny_config(**changes), tmp_path / out, on_round)
 
     return run
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """A function: call `vitrail` with some words; code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["vitrail", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        return ended.value.code or 0, told.out, told.err
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def run_once(tmp_path_factory, tiny_config):
+    """A function: the undisturbed run of a name and its sections, made once."""
+    made = {}
+
+    def get(name, sections):
+        key = json.dumps([name, sections], sort_keys=True)
+        if key not in made:
+            out = tmp_path_factory.mktemp("plain") / name
+            made[key] = vitrail.run(tiny_config(**sections), out)
+        return made[key]
+
+    return get
 
 
 @pytest.fixture(scope="session")

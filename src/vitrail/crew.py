@@ -6,7 +6,9 @@ images; this module imports nothing heavy, so that it can be first.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +19,13 @@ from types import TracebackType
 from vitrail.config.schema import Run
 
 _PATIENCE = 5.0
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(sign: int = signal.SIGKILL) -> None:
+    """Ask Linux to send this process a signal when the one that started it dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(sign))
 
 
 @dataclass

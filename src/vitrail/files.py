@@ -60,6 +60,13 @@ def write_bytes(path: Path, data: bytes) -> None:
         _sync_folder(path.parent)
 
 
+def create(path: Path, data: bytes, mode: int) -> None:
+    """Write a new file, never with looser permissions than `mode`; one that exists is an error."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as handle:
+        handle.write(data)
+
+
 def _sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:

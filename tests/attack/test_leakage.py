@@ -1,7 +1,6 @@
 """Rehearsals and grids: the undefended row, the noise that was added, the page."""
 
 import json
-import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -10,7 +9,6 @@ from vitrail.attack import Budget
 from vitrail.attack.assault import assault
 from vitrail.attack.cases import Choice
 from vitrail.attack.leakage import Guarded, LeakageOptions, load_leakage, promised, release_rows
-from vitrail.cli import main
 from vitrail.errors import ConfigError
 from vitrail.release.promise import NO_GUARANTEE
 
@@ -36,21 +34,6 @@ images = 2
 iterations = 3
 rounds = 2
 """
-
-
-@pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """A function: call `vitrail`; code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["vitrail", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        told = capsys.readouterr()
-        return ended.value.code or 0, told.out, told.err
-
-    return call
 
 
 class Page(HTMLParser):

@@ -1,26 +1,8 @@
-"""What the tests of commands share: calling one, and reading the page it wrote."""
+"""What the tests of commands share: reading the page that one wrote."""
 
-import sys
 from html.parser import HTMLParser
 
 import pytest
-
-from vitrail.cli import main
-
-
-@pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """A function: call `vitrail` with some words; code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["vitrail", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        told = capsys.readouterr()
-        return ended.value.code or 0, told.out, told.err
-
-    return call
 
 
 class _Page(HTMLParser):

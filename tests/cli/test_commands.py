@@ -1,12 +1,10 @@
 """The command line as a user meets it: figures on stdout, one sentence on stderr, an exit code."""
 
-import sys
 import tomllib
 
 import pytest
 
 import vitrail
-from vitrail.cli import main
 from vitrail.config import parse
 from vitrail.methods import METHODS
 
@@ -27,19 +25,10 @@ rounds = 2
 
 
 @pytest.fixture
-def vitrail_command(tmp_path, monkeypatch, capsys):
+def vitrail_command(command, tmp_path):
     """A function: run a command in a folder with a small configuration; code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "birds.toml").write_text(FILE)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["vitrail", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        told = capsys.readouterr()
-        return ended.value.code or 0, told.out, told.err
-
-    return call
+    return command
 
 
 def test_run_resume_and_compare(vitrail_command, tmp_path):

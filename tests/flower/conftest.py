@@ -35,6 +35,9 @@ class Loop:
     def ask(self, messages: Mapping[str, bytes], patience: float) -> dict[str, bytes | Missing]:
         found: dict[str, bytes | Missing] = {}
         for name, raw in messages.items():
+            if name in self.down:
+                found[name] = Missing("it is not connected")
+                continue
             self.asked.append((name, raw))
             reply = self.stations[name].answer(raw)
             change = self.spoil.get(name)

@@ -55,18 +55,10 @@ def plugin(tmp_path_factory):
     return str(path)
 
 
-@pytest.fixture(scope="session")
-def plain_run(tmp_path_factory, tiny_config):
+@pytest.fixture
+def plain_run(run_once):
     """The undisturbed run of a method, made once."""
-    made = {}
-
-    def get(name):
-        if name not in made:
-            out = tmp_path_factory.mktemp("plain") / name
-            made[name] = vitrail.run(tiny_config(**quick(name)), out)
-        return made[name]
-
-    return get
+    return lambda name: run_once(name, quick(name))
 
 
 def quick(name, **run):

@@ -46,18 +46,10 @@ def quick(name, rounds=2, **run):
     return sections
 
 
-@pytest.fixture(scope="session")
-def plain(tmp_path_factory, tiny_config):
+@pytest.fixture
+def plain(run_once):
     """The undisturbed run behind a defense, made once."""
-    made = {}
-
-    def get(name):
-        if name not in made:
-            out = tmp_path_factory.mktemp("plain") / name
-            made[name] = vitrail.run(tiny_config(**quick(name)), out)
-        return made[name]
-
-    return get
+    return lambda name: run_once(name, quick(name))
 
 
 def stopping(progress):

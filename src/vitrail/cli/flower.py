@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from vitrail.errors import ConfigError, RunError
+from vitrail.flower.processes import INSTALL
 
 flower = typer.Typer(
     name="flower",
@@ -34,7 +35,7 @@ def _needs_flower() -> None:
     except ImportError:
         raise RunError(
             "Flower is not installed",
-            hint='Install the extra: pip install -c constraints.txt "vitrail[flower]".',
+            hint=INSTALL,
         ) from None
 
 

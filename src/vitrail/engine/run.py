@@ -72,14 +72,14 @@ def _start(loaded: Loaded, folder: RunFolder, on_round: OnRound | None, crew: Cr
     try:
         loaded = replace(loaded, config=settled(loaded))
         federation = dealt(loaded)
-        plan, network = _plan(loaded, federation)
+        plan, network = plan_of(loaded, federation)
         pick_device(loaded.config.run.device)
         _check_sites(plan, federation)
         _check_map(network, federation)
     except ConfigError as err:
         raise err.in_file(loaded.source) from None
     folder.create(loaded.config)
-    with _held(folder):
+    with held(folder):
         Engine(folder, plan, network, Simulated(federation, crew), on_round).run(fresh=True)
 
 
@@ -96,16 +96,17 @@ def resume(
         Checkpoints(folder.server).check_config(fingerprint(loaded.config))
         return folder
     hands = crew_for(loaded.config.run, workers) if crew is None else nullcontext(crew)
-    with _held(folder), hands as crew:
+    with held(folder), hands as crew:
         folder.sweep_up()
         federation = dealt(loaded)
-        plan, network = _plan(loaded, federation)
+        plan, network = plan_of(loaded, federation)
         members = Simulated(federation, crew, workers)
         Engine(folder, plan, network, members, on_round).run(fresh=False)
     return folder
 
 
-def _plan(loaded: Loaded, federation: Federation) -> tuple[Plan, Network]:
+def plan_of(loaded: Loaded, federation: Federation) -> tuple[Plan, Network]:
+    """The plan of a run on some images, and its network."""
     examples = {name: len(rows.train) for name, rows in federation.sites.items()}
     images = federation.images
     size = int(images.images.shape[1])
@@ -133,7 +134,8 @@ def _check_map(network: Network, federation: Federation) -> None:
 
 
 @contextmanager
-def _held(folder: RunFolder) -> Iterator[None]:
+def held(folder: RunFolder) -> Iterator[None]:
+    """Nobody else works in the folder inside the block."""
     folder.lock()
     try:
         yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from vitrail.config.load import parse
+from vitrail.crew import die_with_parent
 from vitrail.data.normalize import Normalize
 from vitrail.data.partition import SiteRows
 from vitrail.data.store import Store
@@ -26,14 +26,6 @@ from vitrail.engine.plan import make_plan
 from vitrail.engine.tasks import Down, Task
 from vitrail.errors import VitrailError
 from vitrail.local.inputs import Inputs, load_features
-
-_PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent() -> None:
-    """Ask Linux to end this process when the engine dies; elsewhere the closed channel does."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def make_host(header: dict[str, Any], tensors: dict[str, Tensor], images_fd: int) -> Host:
@@ -118,7 +110,7 @@ def serve(channel: socket.socket) -> None:
 
 def main() -> None:
     """Serve on the inherited socket until it closes."""
-    die_with_parent()
+    die_with_parent()  # elsewhere than on Linux the closed channel ends it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     with socket.socket(fileno=int(sys.argv[1])) as channel:

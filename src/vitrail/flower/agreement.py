@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from vitrail.config.load import Loaded, parse
 from vitrail.config.schema import Config
+from vitrail.engine.plan import Plan, make_plan
 from vitrail.errors import ConfigError
+from vitrail.models.network import Network
 
 Terms = dict[str, Any]
 
@@ -53,6 +58,18 @@ def terms_of(config: Config) -> Terms:
         **{name: tree[name] for name in _SECTIONS if name != "run"},
         "run": {key: value for key, value in tree["run"].items() if key not in OWN_RUN},
     }
+
+
+def agreed_plan(loaded: Loaded) -> tuple[Plan, Network]:
+    """The plan of a run before anybody has read an image: classes and channels are agreed on."""
+    data = loaded.config.data
+    return make_plan(loaded, tuple(data.classes or ()), int(data.channels or 3))
+
+
+def lacking(labels: npt.NDArray[np.int64], classes: Sequence[str]) -> list[str]:
+    """The classes that no label names."""
+    held = set(labels.tolist())
+    return [name for i, name in enumerate(classes) if i not in held]
 
 
 def digest_of(terms: Terms) -> str:

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitrail.engine.plan import make_plan
 from vitrail.engine.shared import shared_by
 from vitrail.errors import ConfigError, VitrailError
-from vitrail.flower.agreement import Terms, joined
+from vitrail.flower.agreement import Terms, agreed_plan
 from vitrail.flower.home import Home
 from vitrail.flower.keys import loose
 from vitrail.flower.processes import begin, end, free_port, program
@@ -83,9 +82,8 @@ class Node:
 
 def summary(home: Home, terms: Terms) -> list[str]:
     """What will leave this site under some terms, in lines for its operator."""
-    loaded = joined(terms, home.name, home.data, home.run, home.file.parent, str(home.file))
-    data = loaded.config.data
-    plan, _ = make_plan(loaded, tuple(data.classes or ()), int(data.channels or 3))
+    loaded = home.joined(terms)
+    plan, _ = agreed_plan(loaded)
     shared = shared_by(plan)
     run, release = loaded.config.run, loaded.config.release
     return [

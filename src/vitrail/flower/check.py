@@ -15,7 +15,7 @@ from vitrail.config import load
 from vitrail.config.schema import Data
 from vitrail.data.source import load as load_images
 from vitrail.errors import VitrailError
-from vitrail.flower.agreement import Terms, joined, terms_of
+from vitrail.flower.agreement import Terms, lacking, terms_of
 from vitrail.flower.home import Home
 from vitrail.flower.keys import Keys, loose, problems_of
 from vitrail.flower.processes import listening
@@ -119,13 +119,12 @@ def _site(file: Path, terms: Terms | None) -> Iterator[Line]:
         "images", True, f"{len(images)} images of {len(set(images.labels.tolist()))} classes"
     )
     if terms is not None:
-        held = set(images.labels.tolist())
-        lacks = [name for i, name in enumerate(images.classes) if i not in held]
+        lacks = lacking(images.labels, images.classes)
         yield Line("classes", True, f"without {', '.join(lacks)}" if lacks else "all are there")
 
 
 def _data(home: Home, terms: Terms | None) -> tuple[Data, Path]:
     if terms is not None:
-        loaded = joined(terms, home.name, home.data, home.run, home.file.parent, str(home.file))
+        loaded = home.joined(terms)
         return loaded.config.data, loaded.base
     return Data.model_validate(home.data), home.file.parent

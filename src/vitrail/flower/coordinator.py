@@ -9,12 +9,11 @@ from pathlib import Path
 
 from vitrail.config import Loaded
 from vitrail.engine.folder import RunFolder
-from vitrail.engine.plan import make_plan
-from vitrail.engine.run import Engine, OnRound
+from vitrail.engine.run import Engine, OnRound, held
 from vitrail.engine.settle import settled
 from vitrail.errors import ConfigError
 from vitrail.files import write_json
-from vitrail.flower.agreement import terms_of
+from vitrail.flower.agreement import agreed_plan, terms_of
 from vitrail.flower.link import Link
 from vitrail.flower.remote import Remote
 
@@ -41,19 +40,21 @@ def coordinate(
             raise err.in_file(loaded.source) from None
     else:
         loaded = folder.open()
-    data = loaded.config.data
-    plan, network = make_plan(loaded, tuple(data.classes or ()), int(data.channels or 3))
+    plan, network = agreed_plan(loaded)
     if fresh:
         folder.create(loaded.config)
-        write_json(folder.server / _NAME, {"run": secrets.token_hex(8)})
-    run = json.loads((folder.server / _NAME).read_text(encoding="utf-8"))["run"]
-    members = Remote(link, run, sites, timeout, patience)
-    folder.lock()
-    try:
+    with held(folder):
         folder.sweep_up()
+        members = Remote(link, _run(folder), sites, timeout, patience)
         if not (folder.server / "finished").exists():
             Engine(folder, plan, network, members, on_round).run(fresh=fresh)
         members.part(folder)
-    finally:
-        folder.unlock()
     return folder
+
+
+def _run(folder: RunFolder) -> str:
+    """What the sites know this run by, made once."""
+    file = folder.server / _NAME
+    if not file.exists():
+        write_json(file, {"run": secrets.token_hex(8)})
+    return str(json.loads(file.read_text(encoding="utf-8"))["run"])

@@ -29,7 +29,7 @@ class GridLink:
     """Messages over a running SuperLink.
 
     With node authentication a node's name is the one its public key was registered under, so a
-    site cannot speak for another. Without it (`names` given) nodes are asked who they are.
+    site cannot speak for another. An `insecure` federation asks its nodes who they are.
     """
 
     def __init__(self, grid: Grid, insecure: bool = False) -> None:

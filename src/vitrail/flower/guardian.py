@@ -7,22 +7,21 @@ to end, the whole group ends, so that a restart finds its port and its run folde
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
 import sys
 from types import FrameType
 
-_PR_SET_PDEATHSIG = 1
+from vitrail.crew import die_with_parent
+
 _GRACE = 5.0
 
 
 def main() -> None:
     """Run the command; end with its exit code."""
     parent = os.getppid()
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    die_with_parent(signal.SIGTERM)
     if parent == 1:
         sys.exit(1)
     child = subprocess.Popen(sys.argv[1:])

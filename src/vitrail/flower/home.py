@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import secrets
 import time
 import tomllib
@@ -14,13 +14,13 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from vitrail.config.load import explain
+from vitrail.config.load import Loaded, explain
 from vitrail.config.schema import Table
 from vitrail.data.guess import guess
 from vitrail.engine.folder import RunFolder
 from vitrail.errors import ConfigError, RunError
-from vitrail.files import folder_name, write_json, write_text
-from vitrail.flower.agreement import Terms, digest_of
+from vitrail.files import create, folder_name, write_json, write_text
+from vitrail.flower.agreement import Terms, digest_of, joined
 from vitrail.rng import Key
 
 _POLL_SECONDS = 0.5
@@ -75,14 +75,9 @@ class Home:
         """The root of the site's draws: made here once, readable by nobody else, never sent."""
         path = self.folder / "secret"
         self.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            raw = path.read_bytes()
-        else:
-            raw = secrets.token_bytes(32)
-            with os.fdopen(handle, "wb") as file:
-                file.write(raw)
+        with contextlib.suppress(FileExistsError):
+            create(path, secrets.token_bytes(32), 0o600)
+        raw = path.read_bytes()
         if len(raw) != 32:
             raise RunError(
                 "the site's secret is damaged",
@@ -90,6 +85,10 @@ class Home:
                 hint="Restore it; with another one a run cannot be continued.",
             )
         return Key(raw)
+
+    def joined(self, terms: Terms) -> Loaded:
+        """The terms of a federation with this site's own data and machine."""
+        return joined(terms, self.name, self.data, self.run, self.file.parent, str(self.file))
 
     def run_folder(self, run: str) -> RunFolder:
         """Where this site keeps what belongs to one run."""

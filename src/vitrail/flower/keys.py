@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from vitrail.errors import ConfigError, RunError
-from vitrail.files import folder_name, write_json
+from vitrail.files import create, folder_name, write_json
 
 DAYS = 365
 LOCAL = ("localhost", "127.0.0.1")
@@ -82,30 +81,23 @@ def make_keys(
     if days < 1:
         raise ConfigError("certificates must be valid for at least a day", where="--days")
     root, certificate = _authority(days)
-    _write(keys.authority, certificate.public_bytes(_PEM), 0o644)
-    _write(keys.folder / "authority" / "ca.key", _private(root), 0o600)
+    create(keys.authority, certificate.public_bytes(_PEM), 0o644)
+    create(keys.folder / "authority" / "ca.key", _private(root), 0o600)
     known = tuple(dict.fromkeys((*hosts, *LOCAL)))  # its own commands reach it from here
     key, signed = _server(root, known, days)
-    _write(keys.certificate, signed.public_bytes(_PEM), 0o644)
-    _write(keys.private, _private(key), 0o600)
+    create(keys.certificate, signed.public_bytes(_PEM), 0o644)
+    create(keys.private, _private(key), 0o600)
     for site in sites:
         node = ec.generate_private_key(ec.SECP384R1())
         public = node.public_key().public_bytes(
             serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
         )
         secret = node.private_bytes(_PEM, serialization.PrivateFormat.OpenSSH, _BARE)
-        _write(keys.public(site), public, 0o644)
-        _write(keys.site(site) / "node.key", secret, 0o600)
-        _write(keys.site(site) / "ca.pem", certificate.public_bytes(_PEM), 0o644)
+        create(keys.public(site), public, 0o644)
+        create(keys.site(site) / "node.key", secret, 0o600)
+        create(keys.site(site) / "ca.pem", certificate.public_bytes(_PEM), 0o644)
     write_json(keys.roll, list(sites))
     return keys
-
-
-def _write(path: Path, raw: bytes, mode: int) -> None:
-    """A new file that never had looser permissions than it ends with."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as handle:
-        handle.write(raw)
 
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -14,6 +14,7 @@ from typing import IO
 
 from vitrail.errors import RunError
 
+INSTALL = 'Install the extra: pip install -c constraints.txt "vitrail[flower]".'
 _PATIENCE = 10.0
 
 
@@ -23,7 +24,7 @@ def program(name: str) -> str:
     if not path.exists():
         raise RunError(
             f"{name} is not installed",
-            hint='Install the extra: pip install -c constraints.txt "vitrail[flower]".',
+            hint=INSTALL,
         )
     return str(path)
 

@@ -178,14 +178,8 @@ class Post:
             site: seal(kind, self.run, site, body, tensors)
             for site, (body, tensors) in bodies.items()
         }
-        there = set(self.link.present())
-        answers = self.link.ask({s: raw for s, raw in sealed.items() if s in there}, patience)
-        return {
-            site: self._checked(kind, site, sealed[site], answers[site])
-            if site in there
-            else Missing("it is not connected")
-            for site in bodies
-        }
+        answers = self.link.ask(sealed, patience)
+        return {site: self._checked(kind, site, raw, answers[site]) for site, raw in sealed.items()}
 
     def _checked(self, kind: str, site: str, sent: bytes, raw: bytes | Missing) -> Letter | Missing:
         if isinstance(raw, Missing):

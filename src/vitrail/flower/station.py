@@ -23,22 +23,22 @@ from vitrail.engine.hire import host_of
 from vitrail.engine.host import Host
 from vitrail.engine.journal import COLUMNS, Journal
 from vitrail.engine.loaded import Run, write_card
-from vitrail.engine.plan import Plan, make_plan
+from vitrail.engine.plan import Plan
 from vitrail.engine.pool import InProcess
 from vitrail.engine.reference import with_features
 from vitrail.engine.round import RoundReport, Versions
+from vitrail.engine.run import plan_of
 from vitrail.engine.settle import fingerprint, settled
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.engine.tasks import Down, Reply, Task
 from vitrail.errors import RunError, VitrailError
 from vitrail.files import write_json, write_text
-from vitrail.flower.agreement import joined
+from vitrail.flower.agreement import lacking
 from vitrail.flower.envelope import Farewell, Hello, Letter, Turn, mark, seal, unseal
 from vitrail.flower.home import Home
 from vitrail.methods.server import Server
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import Network
-from vitrail.registry import load_plugins
 from vitrail.release.asset import unpacked
 from vitrail.release.door import Door
 from vitrail.release.message import digest
@@ -57,7 +57,6 @@ class _Ground:
     plan: Plan
     network: Network
     federation: Federation
-    identity: Identity
 
 
 class Station:
@@ -98,23 +97,15 @@ class Station:
     def _hello(self, letter: Letter) -> Answer:
         """Agree to the terms, or not; read the images; tell what the method asks for."""
         asked = Hello.read(letter)
-        terms, folder = asked.terms, self.home.run_folder(letter.run)
-        loaded = joined(
-            terms,
-            self.home.name,
-            self.home.data,
-            self.home.run,
-            self.home.file.parent,
-            str(self.home.file),
-        )
+        folder, loaded = self.home.run_folder(letter.run), self.home.joined(asked.terms)
         loaded = replace(loaded, config=settled(loaded))
-        if folder.config_file.exists():
-            if fingerprint(folder.open().config) != fingerprint(loaded.config):
-                raise RunError("this run has begun here under other terms", where=str(folder.path))
-        elif not self.home.wait(letter.run, terms, asked.patience):
+        begun = folder.config_file.exists()
+        if begun and fingerprint(folder.open().config) != fingerprint(loaded.config):
+            raise RunError("this run has begun here under other terms", where=str(folder.path))
+        if not begun and not self.home.wait(letter.run, asked.terms, asked.patience):
             raise RunError("the operator of this site has not agreed to the terms of this run")
-        else:
-            ground = self._ground(folder, loaded)
+        ground = self._ground(folder, folder.open() if begun else loaded)
+        if not begun:
             if ground.plan.card.get("digest", "") != asked.weights:
                 raise RunError(
                     "this site's copy of the pretrained weights is not the coordinator's",
@@ -122,17 +113,14 @@ class Station:
                 )
             folder.create(loaded.config)
             self._settle(ground)
-        ground = self._ground(folder, folder.open())
         labels = ground.federation.images.labels
         rows = ground.federation.sites[self.home.name]
         facts = ground.plan.method.facts(labels[rows.train], len(ground.plan.classes))
         ledger = SiteFolder(folder.path, self.home.name).ledger()
         names = ground.plan.config.release.defenses
         door = Door(self.home.name, ledger, ground.plan.defenses(), names)
-        held = set(labels[rows.train].tolist())
-        lacks = [name for i, name in enumerate(ground.plan.classes) if i not in held]
-        if ground.plan.private:  # an exact fact about its labels
-            lacks = []
+        # Which classes are missing is an exact fact about the labels.
+        lacks = [] if ground.plan.private else lacking(labels[rows.train], ground.plan.classes)
         return {"facts": door.enroll(facts), "lacks": lacks}, {}
 
     def _settle(self, ground: _Ground) -> None:
@@ -167,7 +155,7 @@ class Station:
             reply = pool.host.turn(task, Down(task.round, own, found))
             received = sum(t.nbytes for t in letter.tensors.values())
             self._keep(ground, task, reply, received, time.perf_counter() - began)
-            told = self._close(ground, pool.host, asked, letter.tensors) if closing else {}
+            told = self._close(ground, pool.host, asked, own) if closing else {}
         finally:
             pool.close()
         return {**reply.header(), **told}, reply.update.tensors
@@ -219,17 +207,17 @@ class Station:
     def _save(self, ground: _Ground, values: Tensor, versions: Versions, round_: int) -> None:
         stage = ground.plan.stages[-1]
         server = Server(ground.plan.layout, stage.shared, stage.arrives, values)
-        Checkpoints(ground.folder.server).save(server, versions, round_, ground.identity)
+        identity = Identity(
+            config=fingerprint(ground.plan.config),
+            data=ground.federation.digest(),
+            weights=ground.plan.card.get("digest", ""),
+        )
+        Checkpoints(ground.folder.server).save(server, versions, round_, identity)
 
     def _ground(self, folder: RunFolder, loaded: Loaded) -> _Ground:
-        load_plugins(loaded.config.run.plugins, loaded.base)
         federation = dealt(loaded)
-        channels = int(federation.images.images.shape[3])
-        plan, network = make_plan(loaded, federation.images.classes, channels)
-        identity = Identity(
-            fingerprint(plan.config), federation.digest(), plan.card.get("digest", "")
-        )
-        return _Ground(folder, plan, network, federation, identity)
+        plan, network = plan_of(loaded, federation)
+        return _Ground(folder, plan, network, federation)
 
     def _host(self, ground: _Ground) -> Host:
         host = host_of(ground.plan, ground.network, ground.federation, ground.folder.path)
