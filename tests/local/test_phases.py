@@ -13,6 +13,7 @@ from vitrail.local.loop import train
 from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.phases import Fit
 from vitrail.local.session import Context, Site
+from vitrail.local.spans import Spans
 from vitrail.local.terms import Terms
 from vitrail.models import HEADS, FlatModel, Network
 from vitrail.models.build import build_backbone
@@ -85,3 +86,23 @@ def test_a_site_without_images_takes_no_step():
     figures = Fit("last", ("head",), 2)(here, context())
     assert torch.equal(flat.values, before) and np.isnan(figures["train_loss"])
     assert here.result.steps == 0
+
+
+def test_frames_span_what_the_patches_of_their_class_do():
+    """No subspace of that size holds more of the unit patches; a class without images rests."""
+    flat = model("fedgrasp")
+    there = site(flat, rows=2)  # an image of class 0, one of class 1, none of class 2
+    before = flat.values.clone()
+    received = flat.named["head.frames"].clone()
+    with torch.no_grad():
+        z = flat.network.features(there.inputs.plain(np.arange(2))).double()
+    Spans()(there, context())
+    frames = flat.named["head.frames"]
+    for label in (0, 1):
+        patches = torch.nn.functional.normalize(z[label].flatten(1), dim=0)
+        held = (frames[label].double().mT @ patches).square().sum()
+        most = torch.linalg.svdvals(patches)[:2].square().sum()
+        torch.testing.assert_close(held, most, rtol=1e-5, atol=0)
+    assert torch.equal(frames[2], received[2])
+    frames.copy_(received)
+    assert torch.equal(flat.values, before)  # nothing but frames moved

@@ -294,3 +294,21 @@ def test_a_class_without_images_anywhere_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"data\.classes: no image has the class 'ghost'"):
         vitrail.run(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_subspaces_can_begin_at_what_the_patches_span(tiny):
+    """One round more, in which frames alone travel and move."""
+    start = {"start": "patches", "personal_epochs": 0}
+    run = tiny(**subspace(method=start, run={"record_updates": True, "rounds": 2}))
+    first = {name: t for name, t in sent(run).items() if "round-00001" in name}
+    assert len(first) == 5 and all(set(t) == {FRAMES} for t in first.values())
+    down = next(t[FRAMES] for name, t in first.items() if "updates" not in name)
+    moved = [grassmann.projection(t[FRAMES], down) for n, t in first.items() if "updates" in n]
+    assert len(moved) == 4 and all(float(far.max()) > 0.1 for far in moved)
+    later = [t for name, t in sent(run).items() if "round-00002" in name]
+    assert all("model/neck.conv1.weight" in t for t in later)
+
+
+def test_a_start_from_patches_leaves_a_round_to_train(tiny):
+    with pytest.raises(ConfigError, match="none is left to train"):
+        tiny(**subspace(method={"start": "patches"}, run={"rounds": 1}))

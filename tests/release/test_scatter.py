@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
+from vitrail.geometry.mean import leading
 from vitrail.release.gaussian import sigma
-from vitrail.release.scatter import contributions, surviving_sites, symmetric, top_space
+from vitrail.release.scatter import contributions, surviving_sites, symmetric
 
 
 def generator(seed=0):
@@ -64,7 +65,7 @@ def kept(sites, deviation, n=64, p=3):
     """How much of a subspace that all sites agree on is left in the noised sum."""
     basis = frames(1, n, p)
     noised = sites * basis @ basis.mT + symmetric(torch.Size((1, n, n)), deviation, generator(5))
-    return float((basis.mT @ top_space(noised, p)).square().sum()) / p
+    return float((basis.mT @ leading(noised, p)).square().sum()) / p
 
 
 def test_the_eigengap_survives_from_the_stated_number_of_sites_on_and_not_at_eight():

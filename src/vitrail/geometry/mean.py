@@ -105,6 +105,12 @@ def top_space(stacked: Tensor, p: int) -> tuple[Tensor, Tensor]:
     return vectors, torch.nn.functional.pad(values, (0, missing))
 
 
+def leading(matrices: Tensor, p: int) -> Tensor:
+    """The eigenvectors of the p largest eigenvalues of symmetric matrices [..., n, n]."""
+    found: Tensor = torch.linalg.eigh(matrices)[1][..., -p:]
+    return found
+
+
 def ascent(stacked: Tensor, frame: Tensor) -> Tensor:
     """The gradient (I - P) Xi U of tr(Xi P) / 2, with Xi = M M^T never formed."""
     pulled = stacked @ (stacked.mT @ frame)

@@ -12,9 +12,11 @@ from torch import Tensor
 from vitrail.aggregate.subspace import AGREEMENT, CLASS_COUNTS, DISTANCE
 from vitrail.aggregate.sums import Sums
 from vitrail.config import schema
+from vitrail.errors import ConfigError
 from vitrail.local.distance import Distance, keep_sent
 from vitrail.local.personalize import Personalize
 from vitrail.local.session import Context, Metrics, Site
+from vitrail.local.spans import Spans
 from vitrail.methods.method import METHODS, Method, Options, Roster
 from vitrail.methods.prototypes import JOINT
 from vitrail.methods.server import Server
@@ -31,9 +33,11 @@ class SubspaceOptions(Options):
 
     `consensus` is the mean of subspaces: the closed form, the paper's Algorithm 1, or the
     geodesic mean. At the end each site tunes G for `personal_epochs` at the rate `personal_lr`;
-    0 epochs leave it the identity.
+    0 epochs leave it the identity. `start` is where subspaces begin: `random`, or `patches`, one
+    round more in which sites agree on what their images' patches span.
     """
 
+    start: Literal["random", "patches"] = "random"
     weights: Literal["uniform", "examples", "class-counts"] = "uniform"
     consensus: Literal["exact", "iterative", "karcher"] = "exact"
     personal_epochs: Annotated[int, Field(ge=0)] = 10
@@ -63,14 +67,23 @@ class FedGraSP(Method):
 
     def stages(self, run: schema.Run) -> tuple[Stage, ...]:
         """One stage; at its end a comparison with what was sent, and a head of the site's own."""
-        del run
         options = self.options
         rule = "grassmann-classes" if self._by_class else _RULES[options.consensus]
         end: tuple[Distance | Personalize, ...] = (Distance(),)
         if options.personal_epochs:
             end = (*end, Personalize(options.personal_epochs, options.personal_lr))
         table = {**self.table, "prototypes": rule}
-        return (Stage(train=(JOINT,), finish=end, table=table),)
+        train = Stage(train=(JOINT,), finish=end, table=table)
+        if options.start == "random":
+            return (train,)
+        if run.rounds < 2:
+            raise ConfigError(
+                "one round is spent on where subspaces begin, and none is left to train",
+                where="method.start",
+                hint='Raise run.rounds, or take start = "random".',
+            )
+        still = {"backbone": "frozen", "neck": "frozen", "prototypes": rule, "head": "frozen"}
+        return (Stage("start", rounds=1, sites="all", train=(Spans(),), table=still), train)
 
     @property
     def _by_class(self) -> bool:

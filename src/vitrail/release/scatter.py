@@ -71,13 +71,6 @@ def symmetric(shape: torch.Size, deviation: float, generator: torch.Generator) -
     return deviation * (white + white.mT) / 2
 
 
-def top_space(matrices: Tensor, p: int) -> Tensor:
-    """The eigenvectors of the p largest eigenvalues."""
-    _, vectors = torch.linalg.eigh(matrices)
-    found: Tensor = vectors[..., -p:]
-    return found
-
-
 def surviving_sites(deviation: float, n: int) -> int:
     """How many sites that agree it takes until their eigengap stands out of noise in the sum.
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from vitrail.config.schema import Count
 from vitrail.errors import ConfigError
+from vitrail.geometry.mean import leading
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.terms import Terms
 from vitrail.models.flat import FlatModel
@@ -26,7 +27,7 @@ from vitrail.release.defense import DEFENSES
 from vitrail.release.message import Field
 from vitrail.release.private import Budget, Private
 from vitrail.release.promise import OUTSIDE, SERVER, Promise
-from vitrail.release.scatter import scatter, surviving_sites, symmetric, top_space
+from vitrail.release.scatter import scatter, surviving_sites, symmetric
 from vitrail.release.setting import MODEL, Setting
 from vitrail.release.update import Update
 
@@ -94,7 +95,7 @@ class SubspaceDp(Private):
             matrices = self._matrices(frames, base[name], site)
             deviation = self.sensitivity(frames.shape) * self.noise_at(site, ctx)
             noise = symmetric(matrices.shape, deviation, self.key(site).at(name).torch())
-            found = top_space(matrices + noise, frames.shape[-1])
+            found = leading(matrices + noise, frames.shape[-1])
             sent[name] = found.to(frames.dtype)
             figures |= _figures(matrices, noise, found)
         return replace(update, tensors=sent), figures
