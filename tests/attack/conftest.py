@@ -36,6 +36,23 @@ def recorded(tmp_path_factory, tiny_config):
 
 
 @pytest.fixture(scope="session")
+def recorded_method(recorded):
+    """A function: one recorded round of a method at three sites of four images."""
+
+    def run(method):
+        return recorded(
+            method,
+            method={"name": method},
+            partition={"kind": "iid", "sites": 3, "minimum": 1, "test_fraction": 0.0},
+            model={"backbone": "small-cnn", "width": 4, "prototypes": {"per_class": 2, "depth": 8}},
+            run={"rounds": 1, "batch_size": 4, "record_updates": True},
+            optimizer={},
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def scene():
     """A function: gradients of random images on a small network, made at hand."""
 

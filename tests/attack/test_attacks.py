@@ -181,14 +181,7 @@ def test_a_gradient_attack_on_several_steps_says_what_to_do(recorded):
 
 
 @pytest.mark.parametrize("method", ["fedgrasp", "myth-gm", "tesnet", "fedper", "scaffold"])
-def test_attacks_run_on_what_any_method_released(method, recorded):
-    run = recorded(
-        method,
-        method={"name": method},
-        partition={"kind": "iid", "sites": 3, "minimum": 1, "test_fraction": 0.0},
-        model={"backbone": "small-cnn", "width": 4, "prototypes": {"per_class": 2, "depth": 8}},
-        run={"rounds": 1, "batch_size": 4, "record_updates": True},
-        optimizer={},
-    )
+def test_attacks_run_on_what_any_method_released(method, recorded_method):
+    run = recorded_method(method)
     found = assault(run, ["ig"], Choice(images=2), Budget(iterations=2))
     assert len(found.rows[2].scores) == 2

@@ -145,15 +145,8 @@ def test_crops_stay_inside_the_image():
 
 
 @pytest.mark.parametrize("method", ["myth-gm", "tesnet", "fedgrasp"])
-def test_prototypes_and_subspaces_are_searched_for(method, recorded):
-    run = recorded(
-        method,
-        method={"name": method},
-        partition={"kind": "iid", "sites": 3, "minimum": 1, "test_fraction": 0.0},
-        model={"backbone": "small-cnn", "width": 4, "prototypes": {"per_class": 2, "depth": 8}},
-        run={"rounds": 1, "batch_size": 4, "record_updates": True},
-        optimizer={},
-    )
+def test_prototypes_and_subspaces_are_searched_for(method, recorded_method):
+    run = recorded_method(method)
     options = {"prototypes": {"units": 3, "iterations": 30}}
     found = assault(run, ["prototypes"], Choice(images=4), options=options)
     (rows,) = found.patches.values()

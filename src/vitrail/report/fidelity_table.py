@@ -16,7 +16,7 @@ from vitrail.engine.sweep import release_name, run_sweep
 from vitrail.files import write_text
 from vitrail.report.compare import compare_runs, write_comparison
 from vitrail.report.statistics import table_markdown as accuracy_table
-from vitrail.report.tables import TABLES, OnCell, markdown
+from vitrail.report.tables import TABLES, OnCell, averaged, markdown
 
 FIGURES = ("accuracy", "agreement", "mse", "psnr", "ssim", "rank_correlation", "top_overlap")
 NONE = "none"
@@ -102,7 +102,7 @@ def table_markdown(rows: Sequence[FidelityRow]) -> str:
         [
             f"`{row.name}`",
             "-" if row.energy is None else f"{row.energy:.2f}",
-            *(_cell(row.values[name]) for name in FIGURES),
+            *(averaged(row.values[name]) for name in FIGURES),
             f"{row.failures}/{row.images}",
         ]
         for row in rows
@@ -121,11 +121,3 @@ def grid_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
     text = "\n\n".join(told)
     write_text(folder / "figures" / "fidelity.md", text + "\n")
     return text
-
-
-def _cell(values: Sequence[float]) -> str:
-    told = [v for v in values if np.isfinite(v)]
-    if not told:
-        return "-"
-    spread = f" ± {np.std(told, ddof=1):.2g}" if len(told) > 1 else ""
-    return f"{np.mean(told):.3g}{spread}"

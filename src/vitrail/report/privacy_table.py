@@ -16,7 +16,7 @@ from vitrail.errors import VitrailError
 from vitrail.files import write_text
 from vitrail.report.curves import curves
 from vitrail.report.fidelity_table import fidelity_table
-from vitrail.report.tables import TABLES, OnCell, markdown
+from vitrail.report.tables import TABLES, OnCell, averaged, markdown
 
 HEAD = ["method", "images", "defense", "epsilon", "for", "accuracy", "SSIM of Grad-CAM"]
 
@@ -82,8 +82,8 @@ def privacy_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
             f"`{row.release}`",
             "-" if row.epsilon is None else f"{row.epsilon:.3g}",
             row.unit or "-",
-            _cell(row.accuracy),
-            _cell(row.ssim),
+            averaged(row.accuracy, ".3f"),
+            averaged(row.ssim, ".3f"),
         ]
         for row in rows
     ]
@@ -111,11 +111,3 @@ def lines_of(
             if np.isfinite(value):
                 found.setdefault(name, {}).setdefault(seed, []).append((round(row.epsilon), value))
     return found
-
-
-def _cell(values: Sequence[float]) -> str:
-    told = [value for value in values if np.isfinite(value)]
-    if not told:
-        return "-"
-    spread = f" ± {np.std(told, ddof=1):.2g}" if len(told) > 1 else ""
-    return f"{np.mean(told):.3f}{spread}"

@@ -5,9 +5,11 @@ A grid names one as `table` in its `[sweep]` section; a table registers beside i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
+
+import numpy as np
 
 from vitrail.config.load import Loaded
 from vitrail.engine.run import OnRound
@@ -39,3 +41,12 @@ def ranged(value: float | None, low: float | None, high: float | None) -> str:
         return "-"
     limits = "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
     return f"{value:.3f}{limits}"
+
+
+def averaged(values: Sequence[float], form: str = ".3g") -> str:
+    """The mean of what could be measured, with its standard deviation where there is one."""
+    told = [value for value in values if np.isfinite(value)]
+    if not told:
+        return "-"
+    spread = f" ± {np.std(told, ddof=1):.2g}" if len(told) > 1 else ""
+    return f"{np.mean(told):{form}}{spread}"
