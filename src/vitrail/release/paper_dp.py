@@ -7,7 +7,6 @@ with, under the name of what it is.
 
 from __future__ import annotations
 
-import math
 from typing import Annotated
 
 import torch
@@ -18,6 +17,7 @@ from vitrail.config.schema import Positive
 from vitrail.local.session import Context, Site
 from vitrail.local.terms import Terms
 from vitrail.release.additive import Additive
+from vitrail.release.channels import zeta
 from vitrail.release.defense import DEFENSES
 from vitrail.release.options import Noise
 from vitrail.release.setting import MODEL, Setting
@@ -54,9 +54,7 @@ class PaperDp(Additive):
     def noise(self, update: Update, site: Site, ctx: Context) -> dict[str, Tensor]:
         """White noise on every weight."""
         del ctx
-        options, generator = self.options, self.key(site).torch()
-        factor = math.sqrt(2 * math.log(1.25 / options.delta)) / options.epsilon_at(site.name)
-        deviation = factor * 2 * options.clip / max(1, len(site.rows.train))
+        deviation, generator = zeta(self.options, site), self.key(site).torch()
         weights = {f"{MODEL}{s.name}" for s in site.model.layout.specs if s.trainable}
         return {
             name: deviation * torch.randn(tensor.shape, generator=generator)
