@@ -8,7 +8,6 @@ can refute a guarantee; it cannot prove one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from vitrail.errors import ConfigError
 from vitrail.rng import Key
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 Mechanism = Callable[[bool, Key], float]
 
 
@@ -58,19 +58,22 @@ def judged(without: Floats, there: Floats, delta: float, confidence: float = 0.9
     if not (0 <= delta < 1 and 0 < confidence < 1):
         raise ConfigError("delta and confidence must lie between 0 and 1", where="delta")
     half = len(without) // 2, len(there) // 2
-    tried = np.unique(np.concatenate([without[: half[0]], there[: half[1]]]))
-    bounds = [_bound(without[: half[0]], there[: half[1]], t, delta, confidence) for t in tried]
-    threshold = float(tried[int(np.argmax(bounds))])
-    found = _bound(without[half[0] :], there[half[1] :], threshold, delta, confidence)
-    return Verdict(max(0.0, found), threshold, len(without) + len(there), confidence)
+    first, second = (without[: half[0]], there[: half[1]]), (without[half[0] :], there[half[1] :])
+    tried = np.unique(np.concatenate(first))
+    threshold = tried[int(np.argmax(_bounds(*first, tried, delta, confidence)))]
+    (found,) = _bounds(*second, threshold[None], delta, confidence)
+    count = len(without) + len(there)
+    return Verdict(max(0.0, float(found)), float(threshold), count, confidence)
 
 
-def _bound(
-    without: Floats, there: Floats, threshold: float, delta: float, confidence: float
-) -> float:
-    """ln((success - delta) / false alarms) for the guess "there" and for the guess "not there"."""
+def _bounds(
+    without: Floats, there: Floats, thresholds: Floats, delta: float, confidence: float
+) -> Floats:
+    """For each threshold ln((success - delta) / false alarms), the better of the guesses "there"
+    above it and "not there" below it."""
     risk = (1 - confidence) / 4  # two rates in each of two guesses
-    hits, alarms = int((there > threshold).sum()), int((without > threshold).sum())
+    hits = len(there) - np.searchsorted(np.sort(there), thresholds, side="right")
+    alarms = len(without) - np.searchsorted(np.sort(without), thresholds, side="right")
     pairs = (
         (_least(hits, len(there), risk), _most(alarms, len(without), risk)),
         (
@@ -78,17 +81,23 @@ def _bound(
             _most(len(there) - hits, len(there), risk),
         ),
     )
-    return max(
-        math.log((success - delta) / false) if success > delta else -math.inf
-        for success, false in pairs
-    )
+    with np.errstate(divide="ignore"):
+        told = [
+            np.log(np.maximum(success - delta, 0.0)) - np.log(false) for success, false in pairs
+        ]
+    found: Floats = np.maximum(*told)
+    return found
 
 
-def _least(count: int, trials: int, risk: float) -> float:
-    """Clopper and Pearson's lower end for a rate."""
-    return float(beta.ppf(risk, count, trials - count + 1)) if count else 0.0
+def _least(count: Counts, trials: int, risk: float) -> Floats:
+    """Clopper and Pearson's lower end for rates."""
+    known = beta.ppf(risk, np.maximum(count, 1), trials - np.maximum(count, 1) + 1)
+    found: Floats = np.where(count > 0, known, 0.0)
+    return found
 
 
-def _most(count: int, trials: int, risk: float) -> float:
-    """Clopper and Pearson's upper end for a rate."""
-    return float(beta.ppf(1 - risk, count + 1, trials - count)) if count < trials else 1.0
+def _most(count: Counts, trials: int, risk: float) -> Floats:
+    """Clopper and Pearson's upper end for rates."""
+    known = beta.ppf(1 - risk, np.minimum(count, trials - 1) + 1, np.maximum(trials - count, 1))
+    found: Floats = np.where(count < trials, known, 1.0)
+    return found
