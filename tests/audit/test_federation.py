@@ -68,9 +68,36 @@ def test_the_action_follows_reading_and_reach(finding):
     assert clear.reading == "none" and shortcut.reading == "shortcut"
     assert minority.reading == "minority"
     assert together([site("x", clear), hurt]).action(clear) == "stay"
-    assert together([site("x", shortcut), calm]).action(shortcut).startswith("clean")
-    assert together([site("x", shortcut), hurt]).action(shortcut).startswith("leave")
-    assert together([site("x", minority), hurt]).action(minority).startswith("personalize")
+    cleaned = together([site("x", shortcut), calm]).action(shortcut)
+    assert cleaned == "clean these images at x"
+    assert together([site("x", shortcut), hurt]).action(shortcut).startswith("leave x out")
+    assert together([site("x", minority), hurt]).action(minority).startswith("personalize at x")
+
+
+@pytest.mark.parametrize(
+    ("without", "reading"),
+    [
+        (0.0, "shortcut"),
+        (0.44, "shortcut"),
+        (0.45, "open"),  # half of 0.9 is kept
+        (0.52, "open"),  # the smiley of the demo: 58 % of what was right
+        (0.67, "open"),
+        (0.68, "minority"),
+        (0.9, "minority"),
+    ],
+)
+def test_a_reading_needs_clear_numbers(finding, without, reading):
+    assert finding("x", "a", 9.0, 1e-6, without=without).reading == reading
+
+
+def test_where_the_numbers_do_not_tell_somebody_looks_and_both_ways_are_named(finding):
+    half = finding("x", "crow", 9.0, 1e-6, without=0.52)
+    told = together([site("x", half), site("y")]).action(half)
+    assert told.startswith("look at these images at x") and "no part of crow" in told
+    assert "clean them at x" in told and "personalize there" in told
+    hurt = Alarm(-0.5, 0.02, {"crow": -0.5}, {"crow": 25})
+    noticed = together([site("x", half), SiteAudit("y", (), hurt, ())])
+    assert "leave x out until they are clean" in noticed.action(half)
 
 
 def test_the_json_has_the_agreed_form(finding):

@@ -36,7 +36,7 @@ def test_the_planted_shortcut_is_biased_and_told(make_desk):
     told = []
     found = audited(make_desk(), tell=told.append)
     first = found.findings[0]
-    assert first.label == "green" and first.verdict == "biased" and first.reading == "minority"
+    assert first.label == "green" and first.verdict == "biased" and first.reading == "open"
     assert [f.score for f in found.findings] == sorted(
         (f.score for f in found.findings), reverse=True
     )

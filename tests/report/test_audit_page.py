@@ -129,6 +129,10 @@ def test_both_readings_are_shown_and_one_is_supported(finding):
         told = readings(finding("n", "a", 3.0, 1e-7, without=without))
         assert [one[0] for one in told] == ["A shortcut", "A minority"]
         assert [one[0] for one in told if one[2]] == [name]
+    unclear = finding("n", "a", 3.0, 1e-7, "place", without=0.5)
+    assert not any(one[2] for one in readings(unclear))
+    page = text(written(together([site("n", unclear)]), ("a",), [seen(unclear)]))
+    assert "neither reading" in page and "look at these images at n" in page
 
 
 def test_prototypes_that_look_at_the_place_come_first(finding):

@@ -58,14 +58,22 @@ class Audit:
         return next(mine, None)
 
     def action(self, finding: Finding) -> str:
-        """What the numbers suggest, in a few words; people decide."""
+        """What the numbers suggest, and at which site, in a few words; people decide."""
         if self.verdict(finding) == "clear":
             return "stay"
+        site = finding.site
         if finding.reading == "minority":
-            return "personalize: the feature is this site's own and helps there"
-        if len(self.seen_by(finding)) > 1:
-            return "leave this site out until its images are clean"
-        return "clean these images"
+            return f"personalize at {site}: the feature is its own and helps there"
+        spread = len(self.seen_by(finding)) > 1
+        clean = f"leave {site} out until they are clean" if spread else f"clean them at {site}"
+        if finding.reading == "open":
+            return (
+                f"look at these images at {site}: if a mark shows that is no part of "
+                f"{finding.label}, {clean}; if the feature is real, personalize there"
+            )
+        if spread:
+            return f"leave {site} out until its images are clean"
+        return f"clean these images at {site}"
 
     def to_json(self) -> dict[str, Any]:
         """The form that other programs read."""

@@ -11,7 +11,7 @@ from vitrail.audit.units import UnitEvidence
 from vitrail.explain.evidence import Box
 
 Verdict = Literal["clear", "suspect", "biased"]
-Reading = Literal["shortcut", "minority", "none"]
+Reading = Literal["shortcut", "minority", "open", "none"]
 LEVEL = 0.05
 WORDS: dict[Verdict, str] = {"clear": "no bias seen", "suspect": "suspect", "biased": "biased"}
 
@@ -60,12 +60,15 @@ class Finding:
 
     @property
     def reading(self) -> Reading:
-        """What the numbers support: a shortcut that fails without the mark, or a feature only
-        this site has that helps on its own images and is not all its model knows."""
+        """What the numbers support: a shortcut that fails without the mark (more than half of the
+        right answers are lost), a feature only this site has that is not all its model knows (at
+        most a quarter is lost), or neither: then somebody has to look."""
         if self.verdict == "clear":
             return "none"
         local = self.covered["local"]
-        return "shortcut" if local.without < local.accuracy / 2 else "minority"
+        if local.without < local.accuracy / 2:
+            return "shortcut"
+        return "minority" if local.without >= 0.75 * local.accuracy else "open"
 
     @property
     def spot(self) -> str:

@@ -13,7 +13,7 @@ from vitrail.audit.look import Look, Said
 from vitrail.explain.evidence import Box
 from vitrail.report.audit_figures import empty_frame
 from vitrail.report.audit_units import unit_table
-from vitrail.report.audit_words import percent, readings
+from vitrail.report.audit_words import NEITHER, percent, readings
 from vitrail.report.evidence_html import drawing, framed, heat, number, store
 
 NAMES = {"local": "own model", "shared": "shared model"}
@@ -138,7 +138,8 @@ def _readings(finding: Finding) -> str:
     for name, text, supported in readings(finding):
         head = f"{name}: what the numbers support" if supported else name
         cards.append(f"<div{' class=yes' if supported else ''}><h4>{head}</h4>{escape(text)}</div>")
-    return f'<div class="readings">{"".join(cards)}</div>'
+    neither = f"<p>{NEITHER}</p>" if finding.reading == "open" else ""
+    return f'{neither}<div class="readings">{"".join(cards)}</div>'
 
 
 def _size(look: Look) -> tuple[int, int]:

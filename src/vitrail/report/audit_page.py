@@ -19,7 +19,7 @@ from vitrail.report.evidence_html import number, page
 
 _EACH = 3  # findings a site that are shown in pictures
 _ROWS = 30  # classes a table lists before it sums up those that are clear
-_READING = {"shortcut": "shortcut", "minority": "minority", "none": "-"}
+_READING = {"shortcut": "shortcut", "minority": "minority", "open": "open", "none": "-"}
 
 
 class Album:

@@ -115,6 +115,9 @@ def sure(audit: Audit, finding: Finding) -> str:
     )
 
 
+NEITHER = "The numbers speak for neither reading: somebody has to look at the images."
+
+
 def readings(finding: Finding) -> list[tuple[str, str, bool]]:
     """Both readings of a finding: name, what the numbers say to it, whether they support it."""
     local, shared = finding.covered["local"], finding.covered["shared"]
@@ -131,8 +134,8 @@ def readings(finding: Finding) -> list[tuple[str, str, bool]]:
             "A minority",
             f"The feature is real, seen at this site only, and helps there: the site's own model "
             f"is right in {percent(local.accuracy)} of these images, the shared one in "
-            f"{percent(shared.accuracy)}. Keeping at least half of its right answers without the "
-            "feature, because it knows more of the class, speaks for this reading.",
+            f"{percent(shared.accuracy)}. Keeping at least three quarters of its right answers "
+            "without the feature, because it knows more of the class, speaks for this reading.",
             finding.reading == "minority",
         ),
     ]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 from vitrail.report.audit_figures import empty_frame
-from vitrail.report.audit_words import p_text
+from vitrail.report.audit_words import NEITHER, p_text
 from vitrail.report.document.account import AUDIT, Account
 from vitrail.report.document.block import Block, Choice, Figure, Folded, Missing
 from vitrail.report.document.chart_matrix import Cell, matrix
@@ -187,8 +187,8 @@ def _readings(one: Found) -> Html:
         ),
         "minority": (
             "A minority",
-            "The feature is real and seen at this site only. Keeping at least half of its right "
-            "answers without it, because the model knows more, speaks for this reading.",
+            "The feature is real and seen at this site only. Keeping at least three quarters of "
+            "its right answers without it, because the model knows more, speaks for this reading.",
         ),
     }
     cards = []
@@ -196,7 +196,8 @@ def _readings(one: Found) -> Html:
         yes = one["reading"] == name
         head = f"{title}: what the numbers support" if yes else title
         cards.append(el("div", el("h4", head), text, class_="yes" if yes else None))
-    return el("div", *cards, class_="readings")
+    neither = el("p", NEITHER) if one["reading"] == "open" else None
+    return join([neither, el("div", *cards, class_="readings")])
 
 
 def _sights(
