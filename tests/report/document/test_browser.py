@@ -1,14 +1,7 @@
-"""The report in a real browser with the network off. Without one, these tests skip loudly."""
-
-import base64
-import shutil
+"""The report in a real browser with the network off."""
 
 import pytest
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-)
-DRIVER = shutil.which("chromedriver")
 SECTIONS = [
     "summary",
     "training",
@@ -23,41 +16,7 @@ SECTIONS = [
 PHONE = (360, 780)
 DESK = (1280, 900)
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (BROWSER and DRIVER),
-        reason="BROWSER NOT TESTED: install chromium and chromium-driver (.ci/run does, as root)",
-    ),
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """A browser that resolves no name and reaches no address."""
-    from selenium import webdriver
-    from selenium.webdriver.chrome.options import Options
-    from selenium.webdriver.chrome.service import Service
-
-    options = Options()
-    options.binary_location = BROWSER
-    for word in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--hide-scrollbars",
-        "--host-resolver-rules=MAP * ~NOTFOUND",
-    ):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.set_script_timeout(60)
-    driver.execute_cdp_cmd("Network.enable", {})
-    offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
-    driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
-    yield driver
-    driver.quit()
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -74,37 +33,17 @@ def files(audited, birds, secret, report, tmp_path_factory):
 
 
 @pytest.fixture
-def visit(browser, files):
+def visit(browser, screen, files):
     """A function: open a report on a screen of some size, by day or night."""
 
     def go(name="birds", size=DESK, dark=False, medium=""):
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        browser.execute_cdp_cmd(
-            "Emulation.setEmulatedMedia", {"media": medium, "features": [scheme]}
-        )
-        screen = {"width": size[0], "height": size[1], "deviceScaleFactor": 1}
-        browser.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride", {**screen, "mobile": size == PHONE}
-        )
+        screen(size, dark, medium)
         browser.get((files / f"{name}.html").as_uri())
         browser.execute_script("localStorage.clear(); location.reload()")
         browser.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 50))")
         return browser
 
     return go
-
-
-def keep(browser, project, name):
-    """A picture of the whole page, kept as build output."""
-    high = browser.execute_script("return document.documentElement.scrollHeight")
-    wide = browser.execute_script("return innerWidth")
-    clip = {"x": 0, "y": 0, "width": wide, "height": min(high, 12000), "scale": 1}
-    shot = browser.execute_cdp_cmd(
-        "Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip}
-    )
-    folder = project / "build" / "screenshots"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 
 
 def shown(browser, group):
@@ -116,7 +55,7 @@ def shown(browser, group):
     return set(browser.execute_script(script, group))
 
 
-def test_it_opens_offline_with_every_section_and_no_complaint(visit, project):
+def test_it_opens_offline_with_every_section_and_no_complaint(visit, keep):
     browser = visit()
     assert [s.get_attribute("id") for s in browser.find_elements("css selector", "section")] == (
         SECTIONS
@@ -124,7 +63,7 @@ def test_it_opens_offline_with_every_section_and_no_complaint(visit, project):
     assert browser.get_log("browser") == []
     loaded = "return performance.getEntriesByType('resource').map(e => e.name)"
     assert [x for x in browser.execute_script(loaded) if not x.startswith("data:")] == []
-    keep(browser, project, "report-desktop")
+    keep("report-desktop")
 
 
 def test_one_run_one_class_and_one_image_is_chosen(visit):
@@ -179,13 +118,13 @@ def test_tables_sort_both_ways_by_value(visit):
     assert browser.execute_script(column) == sorted(up, reverse=True)
 
 
-def test_night_is_the_systems_choice_until_a_person_makes_one(visit, project):
+def test_night_is_the_systems_choice_until_a_person_makes_one(visit, keep):
     paper = "return getComputedStyle(document.body).backgroundColor"
     day = visit().execute_script(paper)
     browser = visit(dark=True)
     night = browser.execute_script(paper)
     assert day != night
-    keep(browser, project, "report-dark")
+    keep("report-dark")
     button = browser.find_element("css selector", ".theme")
     button.click()  # auto, then light
     assert browser.execute_script(paper) == day
@@ -196,12 +135,12 @@ def test_night_is_the_systems_choice_until_a_person_makes_one(visit, project):
 
 
 @pytest.mark.parametrize("name", ["birds", "hostile"])
-def test_a_phone_never_scrolls_sideways(visit, project, name):
+def test_a_phone_never_scrolls_sideways(visit, keep, name):
     browser = visit(name, PHONE)
     for run in browser.find_elements("css selector", "details"):
         browser.execute_script("arguments[0].open = true", run)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]
-    keep(browser, project, f"{name}-phone")
+    keep(f"{name}-phone")
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,9 @@ class Figure:
         )
         drawn = join([wide.inline("desk"), self.draw(NARROW).inline("phone")])
         caption = el("figcaption", self.caption, enlarge)
-        return el("figure", self._picker(), el("div", drawn, class_="drawn"), caption, behind)
+        zoomer = None if wide.plot is None else _zoomer(wide.title)
+        above = join([self._picker(), zoomer])
+        return el("figure", above, el("div", drawn, class_="drawn"), caption, behind)
 
     def _picker(self) -> Html | None:
         if len(self.pick) < 2:
@@ -44,6 +46,16 @@ class Figure:
         options = [el("option", name, value=name) for name in self.pick]
         select = el("select", el("option", "all", value=""), *options, data_pick=True)
         return el("label", "Highlight ", select, class_="choose")
+
+
+def _zoomer(title: str) -> Html:
+    """Buttons that the script brings to life; without it they stay away."""
+    buttons = [
+        el("button", sign, type="button", aria_label=f"{words}: {title}", title=words)
+        for sign, words in (("+", "Zoom in"), ("\N{MINUS SIGN}", "Zoom out"), ("All", "Show all"))
+    ]
+    return el("div", *buttons, el("output"), class_="zoomer", role="group", hidden=True,
+              aria_label=f"Zoom: {title}")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vitrail.report.curves import spread
 from vitrail.report.document.palette import DASHES, SERIES
 from vitrail.report.document.scale import Scale, cut, padded, percent, plain, ticks
-from vitrail.report.document.scene import Mark, Path, Point, Scene, Shape, Text, line
+from vitrail.report.document.scene import Mark, Path, Plot, Point, Scene, Shape, Text, line
 
 _MOST_POINTS = 3000  # places to hover over in one figure
 _LABELS = 12  # lines beyond this many have no name at their end
@@ -51,18 +51,26 @@ def lines(
     if len(rounds) <= _MOST_POINTS:
         shapes += [_hover(s, r, v, x, y, share) for s in drawn for r, v in s.points]
     about = "; ".join(f"{s.name} ends at {_value(s.points[-1][1], share)}" for s in named)
-    return Scene(width, height, title, about, shapes)
+    plot = None
+    if x.high > x.low:
+        box = (x.start, y.end, x.end, y.start)
+        plot = Plot(box, (x.low, x.high), (y.low, y.high), share)
+    return Scene(width, height, title, about, shapes, plot)
 
 
 def _frame(x: Scale, y: Scale, ylabel: str, share: bool, small: bool) -> list[Shape]:
     found: list[Shape] = [Text((4, 12), ylabel, "soft", _FONT)]
     for value in ticks(y.low, y.high, 5):
-        found.append(line((x.start - 8, y(value)), (x.end + 6, y(value)), "line"))
+        ends = (x.start - 8, y(value)), (x.end + 6, y(value))
+        found.append(line(*ends, "line", zoom="y-tick"))
         text = percent(value, 0) if share and y.high - y.low > 0.04 else plain(value)
-        found.append(Text((x.start - 12, y(value)), text, "soft", _FONT, "end"))
+        place = (x.start - 12, y(value))
+        found.append(Text(place, text, "soft", _FONT, "end", zoom="y-tick"))
     for value in ticks(x.low, x.high, 4 if small else 8, whole=True):
-        found.append(line((x(value), y.start + 4), (x(value), y.start + 9), "axis"))
-        found.append(Text((x(value), y.start + 20), plain(value), "soft", _FONT, "middle"))
+        ends = (x(value), y.start + 4), (x(value), y.start + 9)
+        found.append(line(*ends, "axis", zoom="x-tick"))
+        place = (x(value), y.start + 20)
+        found.append(Text(place, plain(value), "soft", _FONT, "middle", zoom="x-tick"))
     found.append(line((x.start - 8, y.start + 4), (x.end + 6, y.start + 4), "axis"))
     found.append(Text(((x.start + x.end) / 2, y.start + 37), "round", "soft", _FONT, "middle"))
     return found
@@ -74,16 +82,14 @@ def _line(one: Series, at: int, x: Scale, y: Scale) -> list[Shape]:
     if len(one.band) > 1:
         up: tuple[Point, ...] = tuple((x(r), y(high)) for r, _, high in one.band)
         down: tuple[Point, ...] = tuple((x(r), y(low)) for r, low, _ in reversed(one.band))
-        found.append(Path(up + down, fill=role, alpha=0.13, series=one.name))
+        found.append(Path(up + down, fill=role, alpha=0.13, series=one.name, zoom="area"))
     points = tuple((x(r), y(v)) for r, v in one.points)
     if len(points) > 1:
         dash = () if one.faint or one.band else DASHES[at % len(DASHES)]
         width, alpha = (1.2, 0.45) if one.faint else (3.4 if one.band else 1.9, 1.0)
-        found.append(
-            Path(points, stroke=role, width=width, dash=dash, alpha=alpha, series=one.name)
-        )
+        found.append(Path(points, role, width, dash, alpha=alpha, series=one.name, zoom="area"))
     else:
-        found.append(Mark(points[0], 4, role, series=one.name))
+        found.append(Mark(points[0], 4, role, series=one.name, zoom="point"))
     return found
 
 
@@ -96,8 +102,9 @@ def _names(
     for one, end, place in zip(named, ends, places, strict=True):
         role = SERIES[drawn.index(one) % len(SERIES)]
         last = x(one.points[-1][0])
-        corners = ((last, end), (left + 12, place), (left + 20, place))
-        found.append(Path(corners, stroke=role, width=1, alpha=0.7, series=one.name))
+        bend = (left + 12, place)
+        way = Path(((last, end), bend), role, alpha=0.7, series=one.name, zoom="whole")
+        found += [way, Path((bend, (left + 20, place)), role, alpha=0.7, series=one.name)]
         name = cut(one.name, room - 26, _FONT)
         found.append(Text((left + 24, place), name, "ink", _FONT, series=one.name, tip=one.name))
     return found
@@ -105,7 +112,8 @@ def _names(
 
 def _hover(one: Series, round_: int, value: float, x: Scale, y: Scale, share: bool) -> Mark:
     told = f"{one.name}, round {round_}: {_value(value, share)}"
-    return Mark((x(round_), y(value)), 7, "ink", alpha=0, series=one.name, tip=told)
+    place = (x(round_), y(value))
+    return Mark(place, 7, "ink", alpha=0, series=one.name, tip=told, zoom="point")
 
 
 def _value(value: float, share: bool) -> str:

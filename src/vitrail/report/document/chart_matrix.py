@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vitrail.report.document.scale import cut, wide
-from vitrail.report.document.scene import Mark, Scene, Shape, Sign, Text, box
+from vitrail.report.document.scene import Mark, Plot, Scene, Shape, Sign, Text, box
 
 _FONT = 12.0
 _MOST_TIPS = 4000
 _LINE = 14.0  # of a name that is written in several lines
 _FLAT = 62.0  # a column this wide has its name above it, not turned
+_SMALL = 36  # cells that need no zoom
+_MOST_ZOOM = 16  # names and numbers that have no room even there are left out
 
 
 @dataclass(frozen=True)
@@ -52,26 +55,42 @@ def matrix(
     """Names of narrow columns are turned; of very narrow ones every so many-th is written."""
     grid = _grid(rows, columns, width)
     shapes: list[Shape] = [Text((grid.left, 8), across, "soft", _FONT)] if across else []
-    for at in range(0, len(columns), max(1, -(-15 // max(1, int(grid.each))))):
-        shapes += _column(grid, at, columns[at])
-    skip = max(1, -(-14 // max(1, int(grid.high))))
+    for at, name in enumerate(columns):
+        shapes += _column(grid, at, name)
     tips = len(rows) * len(columns) <= _MOST_TIPS
     if not tips:
         whole = (grid.each * len(columns), grid.high * len(rows))
-        shapes.append(box(grid.left, grid.top, *whole, "quiet"))
+        shapes.append(box(grid.left, grid.top, *whole, "quiet", zoom="area"))
     for down, name in enumerate(rows):
         y = grid.top + grid.high * down
-        if down % skip == 0:
+        above = _above(down, 14, grid.high)
+        if above <= _MOST_ZOOM:
             text = cut(name, grid.left - 12, _FONT)
             place = (grid.left - 8, y + grid.high / 2)
-            shapes.append(Text(place, text, "ink", _FONT, "end", tip=name))
+            shapes.append(Text(place, text, "ink", _FONT, "end", tip=name, zoom="row", above=above))
         for at, cell in enumerate(cells[down]):
             if not tips and cell.tone is None:
                 continue  # the sheet below them is enough
             told = f"{name}, {columns[at]}: {cell.told or cell.text}" if tips else ""
             shapes += _cell(cell, grid.left + grid.each * at, y, grid.each, grid.high, told)
     about = f"{len(rows)} rows by {len(columns)} columns"
-    return Scene(width, grid.top + grid.high * len(rows) + 8, title, about, shapes)
+    bottom = grid.top + grid.high * len(rows)
+    plot = None
+    if len(rows) * len(columns) > _SMALL:
+        plot = Plot((grid.left, grid.top, grid.left + grid.each * len(columns), bottom))
+    return Scene(width, bottom + 8, title, about, shapes, plot)
+
+
+def _above(at: int, room: float, each: float) -> float:
+    """From which zoom on the name of a row or column has room; every so many-th has from 1 on."""
+    skip = 1
+    while skip * each < room:
+        skip *= 2
+    found = 1.0
+    while at % skip:
+        skip //= 2
+        found *= 2
+    return found
 
 
 def _grid(rows: Sequence[str], columns: Sequence[str], width: float) -> _Grid:
@@ -101,12 +120,16 @@ def _wrapped(name: str, letters: int) -> tuple[str, ...]:
 def _column(grid: _Grid, at: int, name: str) -> list[Shape]:
     x = grid.left + grid.each * (at + 0.5)
     if not grid.flat:
+        above = _above(at, 15, grid.each)
+        if above > _MOST_ZOOM:
+            return []
+        text = grid.names[at][0]
         place = (x, grid.top - 8)
-        return [Text(place, grid.names[at][0], "ink", _FONT, turn=45, tip=name)]
+        return [Text(place, text, "ink", _FONT, turn=45, tip=name, zoom="column", above=above)]
     lines = grid.names[at]
     first = grid.top - 10 - _LINE * (len(lines) - 1)
     return [
-        Text((x, first + _LINE * n), line, "ink", _FONT, "middle", tip=name)
+        Text((x, first + _LINE * n), line, "ink", _FONT, "middle", tip=name, zoom="column")
         for n, line in enumerate(lines)
     ]
 
@@ -114,20 +137,23 @@ def _column(grid: _Grid, at: int, name: str) -> list[Shape]:
 def _cell(cell: Cell, x: float, y: float, each: float, high: float, told: str) -> list[Shape]:
     gap = 1.0 if min(each, high) > 6 else 0.0
     place = (x + gap, y + gap, each - 2 * gap, high - 2 * gap)
-    found: list[Shape] = [box(*place, "quiet", tip=told)]
-    fits = bool(cell.text) and wide(cell.text, _FONT) + 4 <= each and high >= 15
+    found: list[Shape] = [box(*place, "quiet", tip=told, zoom="area")]
+    above = max(1.0, (wide(cell.text, _FONT) + 4) / each, 15 / high) if cell.text else math.inf
     middle = (x + each / 2, y + high / 2)
     if cell.sign is not None:
-        beside = fits and wide(cell.text, _FONT) + 26 <= each
+        beside = above == 1 and wide(cell.text, _FONT) + 26 <= each
         at = middle[0] - 14 if beside else middle[0]
-        found.append(Mark((at, middle[1]), 5, cell.role, cell.sign, tip=told))
+        found.append(Mark((at, middle[1]), 5, cell.role, cell.sign, tip=told, zoom="point"))
         if beside:
-            found.append(Text((at + 12, middle[1]), cell.text, "ink", _FONT, tip=told))
+            told_at = (at + 12, middle[1])
+            found.append(Text(told_at, cell.text, "ink", _FONT, tip=told, zoom="point"))
         return found
     tone = min(1.0, max(0.0, cell.tone or 0.0))
     if tone > 0:
-        found.append(box(*place, cell.role, alpha=tone, tip=told))
-    if fits:
+        found.append(box(*place, cell.role, alpha=tone, tip=told, zoom="area"))
+    if above <= (_MOST_ZOOM if told else 1):
         role = "card" if tone > 0.62 else "ink"
-        found.append(Text(middle, cell.text, role, _FONT, "middle", tip=told))
+        found.append(
+            Text(middle, cell.text, role, _FONT, "middle", tip=told, zoom="point", above=above)
+        )
     return found

@@ -77,7 +77,7 @@ def each_run(blocks: Sequence[tuple[str, Html]]) -> Html:
 
 
 def _script() -> Html:
-    return Html(f"<script>{_text('script.js')}</script>")
+    return Html(f"<script>{_text('script.js')}{_text('zoom.js')}</script>")
 
 
 def _text(name: str) -> str:

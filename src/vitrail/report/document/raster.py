@@ -27,6 +27,8 @@ def png(scene: Scene) -> bytes:
     axes.axis("off")
     for order, shape in enumerate(scene.shapes):
         if isinstance(shape, Text):
+            if shape.above > 1:  # for zoomed charts only
+                continue
             _text(axes, shape, order)
         elif isinstance(shape, Mark):
             _mark(axes, shape, order)

@@ -5,6 +5,7 @@ One list for all three, so that a figure in a paper is the figure in the report.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -16,6 +17,9 @@ from vitrail.report.document.palette import light
 Point = tuple[float, float]
 Anchor = Literal["start", "middle", "end"]
 Sign = Literal["circle", "ring", "square", "triangle", "diamond"]
+# What zooming does to a shape: areas are scaled, points move and keep their size, columns and rows
+# move along one axis, ticks are made anew, and what is only right of the whole is hidden.
+Zoom = Literal["", "area", "point", "column", "row", "x-tick", "y-tick", "whole"]
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
 
 
@@ -31,6 +35,7 @@ class Path:
     alpha: float = 1.0
     series: str = ""
     tip: str = ""
+    zoom: Zoom = ""
 
 
 @dataclass(frozen=True)
@@ -44,11 +49,12 @@ class Mark:
     alpha: float = 1.0
     series: str = ""
     tip: str = ""
+    zoom: Zoom = ""
 
 
 @dataclass(frozen=True)
 class Text:
-    """Words; `turn` is in degrees, against the clock."""
+    """Words; `turn` is in degrees, against the clock; those `above` 1 need a zoomed chart."""
 
     at: Point
     text: str
@@ -59,6 +65,8 @@ class Text:
     turn: float = 0.0
     series: str = ""
     tip: str = ""
+    zoom: Zoom = ""
+    above: float = 1.0
 
 
 Shape: TypeAlias = Path | Mark | Text
@@ -87,6 +95,21 @@ def outline(mark: Mark) -> tuple[Point, ...]:
 
 
 @dataclass(frozen=True)
+class Plot:
+    """What can be zoomed into: left, top, right and bottom, and the values at the ends of axes."""
+
+    box: tuple[float, float, float, float]
+    x: tuple[float, float] | None = None
+    y: tuple[float, float] | None = None
+    share: bool = False  # values of y are written in percent
+
+    def json(self) -> str:
+        """For the script."""
+        box = [round(side, 2) for side in self.box]
+        return json.dumps({"box": box, "x": self.x, "y": self.y, "share": self.share})
+
+
+@dataclass(frozen=True)
 class Scene:
     """Shapes on a sheet of `width` x `height` units; `title` and `about` say what is seen."""
 
@@ -95,13 +118,15 @@ class Scene:
     title: str
     about: str = ""
     shapes: Sequence[Shape] = field(default=())
+    plot: Plot | None = None
 
     def inline(self, class_: str = "") -> Html:
         """For the page: colors by role, so that they follow light and dark."""
         told = escape(f"{self.title}. {self.about}" if self.about else self.title)
+        plot = "" if self.plot is None else f' data-plot="{escape(self.plot.json())}"'
         head = (
             f'<svg class="chart {class_}" role="img" aria-label="{told}" '
-            f'viewBox="0 0 {self.width:g} {self.height:g}">'
+            f'viewBox="0 0 {self.width:g} {self.height:g}"{plot}>'
         )
         return Html(head + "".join(_svg(shape, page=True) for shape in self.shapes) + "</svg>")
 
@@ -131,18 +156,25 @@ def _common(classes: Sequence[str], shape: Shape, page: bool) -> str:
         told += f' data-series="{escape(shape.series)}"'
     if page and shape.tip:
         told += f' data-tip="{escape(shape.tip)}"'
+    if page and shape.zoom:
+        told += f' data-zoom="{shape.zoom}"'
     return told
 
 
 def _svg(shape: Shape, page: bool) -> str:
     if isinstance(shape, Text):
-        return _text(shape, page)
+        return _text(shape, page) if page or shape.above <= 1 else ""
     if isinstance(shape, Mark):
         if not page and shape.alpha == 0:
             return ""
         if shape.sign in ("square", "triangle", "diamond"):
             drawn = Path(
-                outline(shape), None, 0, (), shape.role, shape.alpha, shape.series, shape.tip
+                outline(shape),
+                fill=shape.role,
+                alpha=shape.alpha,
+                series=shape.series,
+                tip=shape.tip,
+                zoom=shape.zoom,
             )
             return _path(drawn, page)
         return _circle(shape, page)
@@ -180,6 +212,8 @@ def _text(text: Text, page: bool) -> str:
     bold = ' font-weight="650"' if text.bold else ""
     anchor = f' text-anchor="{text.anchor}"' if text.anchor != "start" else ""
     common = _common([name], text, page)
+    if text.above > 1:
+        common += f' data-above="{text.above:.3g}" style="display:none"'
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{text.size:g}" dominant-baseline="central"'
         f"{common}{paint}{anchor}{bold}{turn}>{escape(text.text)}</text>"
