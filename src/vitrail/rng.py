@@ -29,11 +29,18 @@ class Key:
 
     def integer(self) -> int:
         """A 63-bit integer that depends on the root and the whole path."""
-        digest = hashlib.blake2b(key=self.root, digest_size=8)
+        return int.from_bytes(self._digest(8), "little") >> 1
+
+    def secret(self) -> bytes:
+        """32 bytes for a cipher or a private key."""
+        return self._digest(32)
+
+    def _digest(self, size: int) -> bytes:
+        digest = hashlib.blake2b(key=self.root, digest_size=size)
         for step in self.path:
             raw = step.encode()
             digest.update(len(raw).to_bytes(4, "little") + raw)
-        return int.from_bytes(digest.digest(), "little") >> 1
+        return digest.digest()
 
     def torch(self, device: torch.device | str = "cpu") -> torch.Generator:
         """A fresh torch generator for this purpose."""

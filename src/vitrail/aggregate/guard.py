@@ -47,6 +47,10 @@ class Guard:
             or self._kept(update.tensors, limits)
         )
 
+    def total_refusal(self, tensors: Mapping[str, Tensor]) -> str | None:
+        """Why the mean of updates that nobody saw is refused, or None."""
+        return self._finite(tensors) or self._orthonormal(tensors) or self._bounded(tensors)
+
     def _declared(self, tensors: Mapping[str, Tensor]) -> str | None:
         names = {field.name for field in self.schema.up}
         if missing := sorted(names - set(tensors)):

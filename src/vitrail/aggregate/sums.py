@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -62,20 +62,26 @@ class _Running:
         return self.rule.finish(total, sum(weights), self.sent)
 
 
+def rules_of(
+    schema: Schema, sent: Mapping[str, Tensor], options: Aggregate
+) -> Iterator[tuple[Rule, Tensor]]:
+    """The rules that add up a message, in declared order, each with its part of what was sent."""
+    for name in dict.fromkeys(f.rule for f in schema.up_added):
+        group = Group(tuple(f for f in schema.up if f.rule == name))
+        zeros = {f.name: sent.get(f.name, torch.zeros(f.shape)) for f in group.fields}
+        yield RULES[name](group, options), group.pack(zeros)
+
+
 class Aggregator:
     """Takes updates one at a time in a fixed order, and keeps sums, not lists, where it can."""
 
     def __init__(self, schema: Schema, sent: Mapping[str, Tensor], options: Aggregate) -> None:
         self.guard = Guard(schema, sent, options.max_norm)
-        self._groups: list[_Running] = []
         self._weights: list[float] = []
         self._accepted: list[str] = []
         self._refused: dict[str, str] = {}
         self._kept: dict[str, Tensors] = {}
-        for name in dict.fromkeys(f.rule for f in schema.up_added):
-            group = Group(tuple(f for f in schema.up if f.rule == name))
-            zeros = {f.name: sent.get(f.name, torch.zeros(f.shape)) for f in group.fields}
-            self._groups.append(_Running(RULES[name](group, options), group.pack(zeros)))
+        self._groups = [_Running(*each) for each in rules_of(schema, sent, options)]
 
     def offer(
         self,

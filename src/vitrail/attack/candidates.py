@@ -14,7 +14,7 @@ from torch import Tensor
 from vitrail.attack.attack import ATTACKS, Attack
 from vitrail.attack.budget import Tell, quiet
 from vitrail.attack.membership import Membership, Train, membership
-from vitrail.attack.reading import Server
+from vitrail.attack.reading import Server, check_seen
 from vitrail.attack.truth import Rows
 from vitrail.config.schema import Count, Table
 from vitrail.data.normalize import Normalize
@@ -170,6 +170,7 @@ class MembershipInference(Attack):
 def _received(run: Run, tape: Recording, round_: int, site: str) -> Network:
     """The network as a site sent it."""
     desk = Server(run)
+    check_seen(desk.plan, (site,))
     told = desk.whole({**tape.sent(round_), **tape.received(round_, site).update.tensors})
     desk.network.load_state_dict(told)
     return desk.network

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from vitrail.attack.reading import Server, View, read_views
+from vitrail.attack.reading import Server, View, check_seen, read_views
 from vitrail.attack.threat import Sees
 from vitrail.attack.trial import Case
 from vitrail.attack.truth import Truth, truth_of
@@ -34,6 +34,9 @@ class Cases:
 
     def __init__(self, run: Run, choice: Choice, key: Key) -> None:
         self.server = Server(run)
+        check_seen(self.server.plan, choice.sites)
+        if self.server.plan.secure:
+            choice = replace(choice, sees="sum")
         self.choice, self.key = choice, key
         self.tape = Recording(run.folder.server)
         self.round = choice.round or self.tape.rounds()[0]

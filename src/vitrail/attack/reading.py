@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from vitrail.aggregate.masked import ALL
 from vitrail.attack.recipe import Recipe
 from vitrail.attack.scene import Scene, Turn, uses_batch_statistics
 from vitrail.attack.threat import Sees, Statistics, ThreatModel
@@ -21,7 +22,6 @@ from vitrail.errors import RunError, nearest
 from vitrail.models.network import Network
 
 MODEL = "model/"
-ALL = "all sites"
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,16 @@ class Server:
             turns=turns,
             count=count,
             threat=threat,
+        )
+
+
+def check_seen(plan: Plan, sites: Sequence[str]) -> None:
+    """Refuse to look at what a server with secure sums never had."""
+    if plan.secure and sites:
+        raise RunError(
+            "this run used secure sums: the server never saw the update of one site",
+            where="--site",
+            hint="Leave it out; what there is to attack is the sum over the sites of a round.",
         )
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vitrail.attack.reading import ALL
+from vitrail.aggregate.masked import ALL
 from vitrail.engine.federation import Federation
 from vitrail.rng import Key
 

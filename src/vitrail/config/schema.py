@@ -246,6 +246,9 @@ class Release(BaseModel):
     energy: Positive | None = None
     """The length of the noise over that of the update's change, for defenses that add noise;
     left out: each defense's own scale."""
+    secure_sum: bool = False
+    """Mask every update, so that the server learns the sum over the sites of a round only; for
+    rules that need no more than a sum, and rounds of at least 2 sites."""
 
     @property
     def options(self) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from pathlib import Path
 import torch
 
 from vitrail.engine.plan import Plan
-from vitrail.engine.round import Versions
 from vitrail.engine.shelf import Shelf
+from vitrail.engine.versions import Versions
 from vitrail.errors import RunError
 from vitrail.files import read_tensors, write_tensors
 from vitrail.methods.server import Server
 from vitrail.models.network import Network
+from vitrail.release.pact import PublicKey
 
 KEEP = 3
 
@@ -55,6 +56,7 @@ class Checkpoints:
             "accepted": versions.accepted,
             "assets": {name: asset.digest for name, asset in server.assets.items()},
             "holds": versions.holds,
+            "keys": {site: asdict(key) for site, key in versions.keys.items()},
             **asdict(identity),
         }
         write_tensors(self.path(round_), {**model, **state}, meta)
@@ -92,6 +94,7 @@ class Checkpoints:
         versions.durable = dict(versions.accepted)
         server.assets = {n: self.shelf.get(d) for n, d in meta.get("assets", {}).items()}
         versions.holds = {site: list(held) for site, held in meta.get("holds", {}).items()}
+        versions.keys = {s: PublicKey.read(key) for s, key in meta.get("keys", {}).items()}
         return int(meta["round"])
 
     def check_config(self, now: str) -> None:

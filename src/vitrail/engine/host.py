@@ -17,6 +17,7 @@ from vitrail.engine.plan import Plan, StagePlan
 from vitrail.engine.shelf import Shelf
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.engine.tasks import Down, Reply, Task
+from vitrail.engine.veil import Veil, veiled
 from vitrail.local.evaluate import evaluate, logits_of
 from vitrail.local.inputs import Inputs, Rows
 from vitrail.local.session import Metrics, Result, Site
@@ -24,8 +25,10 @@ from vitrail.local.terms import Terms
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import Network
 from vitrail.release.asset import Asset
+from vitrail.release.cover import Withheld
 from vitrail.release.door import Door
 from vitrail.release.message import Schema
+from vitrail.release.pact import Vouch
 from vitrail.rng import Key, simulated_site
 
 HOME = "home/"
@@ -48,6 +51,8 @@ class Host:
         self.values = self.start  # a global model to be evaluated, set by the engine
         self.defenses = plan.defenses()
         self.root: Key | None = None  # the secret of the one site that plays here for real
+        self.run = ""  # what its federation calls this run
+        self.vouch: Vouch | None = None
         self._received: tuple[str, Tensor] = ("", self.start)
         self._assets: dict[str, Asset] = {}
 
@@ -64,6 +69,9 @@ class Host:
         # A GPU does not repeat itself to the bit, so there a resumed round is another release.
         ledger = folder.ledger(self.inputs.device.type == "cpu", durable=self.plan.private)
         door = Door(task.site, ledger, self.defenses, self.plan.config.release.defenses)
+        veil = self._veil(task, down, folder) if veiled(self.plan, task) else None
+        if veil is not None and (reply := veil.again(door)) is not None:
+            return reply
         site = self._receive(task, down, stage, folder)
         site.terms = Terms() if task.closing else door.terms(site, ctx)  # then nothing leaves
         metrics: dict[str, float | None] = {}
@@ -85,8 +93,18 @@ class Host:
         extra = {**site.out, **self.plan.method.end(site, ctx)}
         metrics["seconds"] = time.perf_counter() - began
         self._note(folder, task, metrics)
-        update = door.release(site, stage.schema, extra, metrics, ctx, down.digest)
-        return Reply(update, self._keep(site, stage, folder, task))
+        cover = None if veil is None else veil.cover
+        try:
+            update = door.release(site, stage.schema, extra, metrics, ctx, down.digest, cover)
+        except Withheld as err:
+            assert veil is not None
+            return veil.withheld(err)
+        kept = self._keep(site, stage, folder, task)
+        return Reply(update, kept) if veil is None else veil.reply(door, update, kept)
+
+    def _veil(self, task: Task, down: Down, folder: SiteFolder) -> Veil:
+        secret = self.secret(task.site)
+        return Veil(self.plan, task, down, secret, folder.path, self.run, self.vouch)
 
     def _receive(self, task: Task, down: Down, stage: StagePlan, folder: SiteFolder) -> Site:
         """The site as it is once the message has arrived: shared tensors, home tensors, state."""

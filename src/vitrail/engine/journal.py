@@ -7,8 +7,8 @@ from typing import Any
 
 from vitrail.engine.federation import SERVER
 from vitrail.engine.folder import RunFolder
+from vitrail.engine.outcome import RoundReport
 from vitrail.engine.plan import FIGURES, PARTS_FIGURES, Plan
-from vitrail.engine.round import RoundReport
 from vitrail.engine.shared import shared_by
 from vitrail.files import write_text
 from vitrail.release.update import Update

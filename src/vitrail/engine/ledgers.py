@@ -78,7 +78,7 @@ class SiteLedger:
         """Bytes released in each round."""
         found: dict[int, int] = defaultdict(int)
         for line in self.lines:
-            if line.get("kind") == "release":
+            if line.get("kind") in ("release", "repeat"):
                 found[line["round"]] += int(line["bytes"])
         return dict(found)
 

@@ -17,9 +17,9 @@ from vitrail.engine.federation import SERVER
 from vitrail.engine.folder import RunFolder
 from vitrail.engine.host import HOME, MODEL, OWN
 from vitrail.engine.plan import Plan, make_plan
-from vitrail.engine.round import Versions
 from vitrail.engine.shared import shared_by
 from vitrail.engine.sitefolder import Own, SiteFolder
+from vitrail.engine.versions import Versions
 from vitrail.errors import RunError, nearest
 from vitrail.files import read_tensors, write_json
 from vitrail.methods.server import Server

@@ -18,7 +18,10 @@ from vitrail.engine.plan import Plan
 from vitrail.engine.pool import Pool
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.models.network import Network
+from vitrail.release.cover import announced
 from vitrail.release.door import Door
+from vitrail.release.pact import PublicKey
+from vitrail.rng import simulated_site
 
 Ints = npt.NDArray[np.int64]
 Facts = dict[str, dict[str, float]]
@@ -39,6 +42,10 @@ class Members(Protocol):
 
     def enroll(self, plan: Plan, folder: RunFolder) -> Facts:
         """What each site tells once, before the first round, through its own door."""
+        ...
+
+    def keys(self, plan: Plan) -> dict[str, PublicKey]:
+        """The keys that the sites add up with first, once they are enrolled."""
         ...
 
     def counts(self) -> dict[str, object] | None:
@@ -95,6 +102,13 @@ class Simulated:
             door = Door(site, SiteFolder(folder.path, site).ledger(), plan.defenses(), names)
             found[site] = door.enroll(facts)
         return found
+
+    def keys(self, plan: Plan) -> dict[str, PublicKey]:
+        """Keys that follow from the seed, as all secrets of a simulation do."""
+        seed = plan.config.run.seed
+        return {
+            s: announced(simulated_site(seed, s), "", s, 0, None) for s in self.federation.sites
+        }
 
     def counts(self) -> dict[str, object]:
         """What the partition picture shows."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from vitrail.aggregate.masked import check_masked, masked_schema
 from vitrail.aggregate.rule import RULES, Group
 from vitrail.config.load import Loaded
 from vitrail.config.schema import Config, Run
@@ -23,6 +24,7 @@ from vitrail.models.network import Network, make_network
 from vitrail.models.parts import inventory
 from vitrail.registry import load_plugins
 from vitrail.release.defense import DEFENSES, Defense, defenses_of
+from vitrail.release.masks import check_installed
 from vitrail.release.message import ANY, Field, Schema, model_fields
 from vitrail.release.setting import Setting, StageSetting, convs_of, norms_of
 from vitrail.rng import Key, server
@@ -49,6 +51,12 @@ class StagePlan:
     schema: Schema
     answers: Mapping[str, str]
     shared: Region
+    masked: Schema | None = None  # what leaves a site instead, with secure sums
+
+    @property
+    def wire(self) -> Schema:
+        """What really travels."""
+        return self.schema if self.masked is None else self.masked
 
     @property
     def travels(self) -> tuple[str, ...]:
@@ -95,6 +103,11 @@ class Plan:
         return any(DEFENSES[name].formal for name in self.config.release.defenses)
 
     @property
+    def secure(self) -> bool:
+        """Whether the server sees sums only."""
+        return any(stage.masked is not None for stage in self.stages)
+
+    @property
     def key(self) -> Key:
         """The server's root of randomness."""
         return server(self.config.run.seed)
@@ -130,7 +143,9 @@ class Plan:
             own = without_remedies(stage.stage)
             own = replace(own, train=tuple(p for p in own.train if _stays(p)))
             stages.append(
-                replace(stage, stage=own, schema=nothing, answers=kept, shared=Region(()))
+                replace(
+                    stage, stage=own, schema=nothing, answers=kept, shared=Region(()), masked=None
+                )
             )
         return replace(self, stages=tuple(stages), method=Method({}))
 
@@ -273,9 +288,25 @@ def _stages(
         rounds = left if stage.rounds is None else min(stage.rounds, left)
         if rounds <= 0 and plans:
             continue  # the run ends before this stage begins
-        plans.append(StagePlan(stage, at, at + rounds - 1, schema, found, shared))
+        masked = _masked(schema, config, method)
+        plans.append(StagePlan(stage, at, at + rounds - 1, schema, found, shared, masked))
         at += rounds
     return tuple(plans)
+
+
+def _masked(schema: Schema, config: Config, method: Method) -> Schema | None:
+    """What travels with secure sums, where a sum is all that the server needs."""
+    if not config.release.secure_sum:
+        return None
+    if method.pooled or not schema.up:
+        raise ConfigError(
+            f"with {config.method.name} nothing is added up over sites",
+            where="release.secure_sum",
+            hint="Leave it out, or choose another method.",
+        )
+    check_installed()
+    check_masked(schema, config.aggregate)
+    return masked_schema(schema, config.aggregate)
 
 
 def _stays(phase: Phase) -> bool:

@@ -2,74 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 from torch import Tensor
 
 from vitrail.aggregate.rule import Rule
-from vitrail.aggregate.sums import Aggregator, SumNoise, Sums
+from vitrail.aggregate.sums import SumNoise, Sums
+from vitrail.engine.attempt import Attempts
 from vitrail.engine.federation import SERVER
+from vitrail.engine.outcome import RoundReport
 from vitrail.engine.plan import Plan
 from vitrail.engine.pool import Pool
 from vitrail.engine.sample import Draw, draw, in_order
 from vitrail.engine.tasks import Down, Missing, Task
 from vitrail.engine.transcript import Transcript
+from vitrail.engine.versions import Versions
 from vitrail.local.session import Context
 from vitrail.methods.server import Server
 from vitrail.release.message import digest
-from vitrail.release.update import Update
 from vitrail.rng import simulated_site
-
-
-@dataclass
-class Versions:
-    """Which state each site builds on: its last accepted round, now and at the last checkpoint."""
-
-    accepted: dict[str, int] = field(default_factory=dict)
-    durable: dict[str, int] = field(default_factory=dict)
-    holds: dict[str, list[str]] = field(default_factory=dict)  # assets by site, as digests
-
-    def task(
-        self,
-        site: str,
-        round_: int,
-        sites: int,
-        assets: Mapping[str, str] | None = None,
-        **flags: bool,
-    ) -> Task:
-        """The task of a site, with the state to build on and the oldest one still needed."""
-        base, floor = self.accepted.get(site, 0), self.durable.get(site, 0)
-        wanted = dict(assets or {})
-        lacks = tuple(sorted(set(wanted.values()) - set(self.holds.get(site, ()))))
-        return Task(site, round_, sites, base, floor, assets=wanted, lacks=lacks, **flags)
-
-    def brought(self, task: Task) -> None:
-        """Remember that a site holds what was brought to it."""
-        if task.lacks:
-            self.holds[task.site] = sorted({*self.holds.get(task.site, ()), *task.lacks})
-
-
-@dataclass
-class RoundReport:
-    """What one round came to."""
-
-    round: int
-    updates: list[Update] = field(default_factory=list)
-    dropped: dict[str, str] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
-    accepted: tuple[str, ...] = ()
-    void: bool = False
-    figures: dict[str, float] = field(default_factory=dict)
-    bytes_up: int = 0
-    bytes_down: int = 0
-    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)  # by site: bytes up, down
-
-    def count(self, site: str, up: int, down: int) -> None:
-        """Add what went to one site and came from it."""
-        self.sizes[site] = (up, down)
-        self.bytes_up += up
-        self.bytes_down += down
 
 
 def play(
@@ -91,37 +40,20 @@ def play(
     assets = {name: asset.digest for name, asset in sorted(server.assets.items())}
     header = Task("", round_, count, assets=assets).names(ctx.stage)
     down = Down(round_, tensors, digest(header, tensors))
-    weigh = {asset.digest: asset.bytes for asset in server.assets.values()}
     if tape is not None:
         tape.sent(down)
-    weights = _weights(plan, server, chosen.sites)
-    total = Aggregator(stage.schema, tensors, config.aggregate)
-    due = (round_ - 1) % config.run.evaluate_every == 0 and plan.method.sends_global
-    tasks = [versions.task(site, round_, count, assets, evaluate=due) for site in chosen.sites]
-    kept: set[str] = set()
-    for task, reply in zip(tasks, pool.turns(tasks, down), strict=True):
-        if isinstance(reply, Missing):
-            report.dropped[task.site] = reply.reason
-            continue
-        update, weight = reply.update, weights[task.site]
-        limits = plan.method.limits(server.roster[task.site], ctx)
-        reason = total.offer(update, weight, (task.site, round_, ctx.stage), limits)
-        brought = sum(weigh[name] for name in task.lacks)
-        report.count(task.site, update.bytes, stage.schema.bytes_down + brought)
-        versions.brought(task)
-        if tape is not None:
-            tape.received(task, update, weight, reason)
-        if reason is None:
-            report.updates.append(_light(update))
-            if reply.kept:
-                kept.add(task.site)
+    secure = stage.masked is not None
+    asked = (*chosen.sites, *chosen.dropped) if secure else chosen.sites
+    weights = _weights(plan, server, asked)
+    attempts = Attempts(server, plan, pool, versions, ctx, down, weights, report, tape)
+    total = attempts.masked(chosen) if secure else attempts.plain(chosen)
     sums = total.finish(_noise(plan, ctx))
-    report.refused, report.accepted = sums.refused, sums.accepted
-    wanted = 1 if plan.method.pooled else config.run.min_sites
+    report.refused, report.accepted = {**attempts.refused, **sums.refused}, sums.accepted
+    wanted = 1 if plan.method.pooled else max(config.run.min_sites, 2 if secure else 1)
     report.void = len(sums.accepted) < wanted
     if not report.void:
         report.figures = {**sums.metrics, **_close(plan, server, sums, ctx)}
-        versions.accepted |= dict.fromkeys(kept, round_)
+        versions.accepted |= dict.fromkeys(attempts.kept, round_)
     return report
 
 
@@ -172,11 +104,6 @@ def _chosen_weights(plan: Plan, server: Server, sites: tuple[str, ...]) -> dict[
     if choice == "examples":
         return {site: server.roster[site]["examples"] for site in sites}
     return plan.method.weights(server.roster, sites)
-
-
-def _light(update: Update) -> Update:
-    """The update without its tensors, for the figures."""
-    return Update(update.site, update.round, update.stage, {}, update.counts, update.metrics)
 
 
 def close_run(server: Server, plan: Plan, pool: Pool, versions: Versions) -> RoundReport:

@@ -21,11 +21,12 @@ from vitrail.engine.loaded import write_card
 from vitrail.engine.members import Members, Simulated
 from vitrail.engine.plan import Plan, make_plan
 from vitrail.engine.pool import Pool
-from vitrail.engine.round import Versions, close_run, play
+from vitrail.engine.round import close_run, play
 from vitrail.engine.sample import in_order, sample_size
 from vitrail.engine.settle import fingerprint, pick_device, settled
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.engine.transcript import Transcript
+from vitrail.engine.versions import Versions
 from vitrail.errors import ConfigError, RunError
 from vitrail.files import write_json
 from vitrail.local.metrics import classification
@@ -115,12 +116,24 @@ def plan_of(loaded: Loaded, federation: Federation) -> tuple[Plan, Network]:
 
 def _check_sites(plan: Plan, federation: Federation) -> None:
     """A round that can never count is a mistake, not a long wait."""
+    if plan.secure:
+        check_together(plan, len(federation.sites))
     run = plan.config.run
     wanted, count = run.min_sites, sample_size(len(federation.sites), run.participation)
     if wanted > count and not plan.method.pooled:
         raise ConfigError(
             f"{wanted} sites are wanted in a round, and only {count} take part",
             where="run.min_sites",
+        )
+
+
+def check_together(plan: Plan, sites: int) -> None:
+    """Refuse secure sums over rounds of a single site."""
+    if sample_size(sites, plan.config.run.participation) < 2:
+        raise ConfigError(
+            "a secure sum of one site is that site's update",
+            where="release.secure_sum",
+            hint="Let at least 2 sites take part in a round (run.participation), or leave it out.",
         )
 
 
@@ -188,6 +201,9 @@ class Engine:
         """The round to go on after: 0 for a new run, else that of the newest checkpoint."""
         if fresh or self.checkpoints.newest() is None:
             self.server.roster = self.members.enroll(self.plan, self.folder)
+            if self.plan.secure:
+                check_together(self.plan, len(self.server.roster))
+                self.versions.keys = self.members.keys(self.plan)
             size, public = self.members.image_size, self.members.public
             write_card(self.folder, self.plan, tuple(self.server.roster), size, public)
             counts = self.members.counts()

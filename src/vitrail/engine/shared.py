@@ -26,6 +26,7 @@ class StageShare:
     bytes_up: int
     bytes_down: int
     whole: tuple[str, ...] = ()  # kept as it comes, as many rows as a site has
+    masked: bool = False  # under masks: the server learns the sum over sites only
 
     @property
     def numbers(self) -> int:
@@ -68,7 +69,8 @@ class Shared:
         whole = dict.fromkeys(name for stage in self.stages for name in stage.whole)
         also = f", and {' and '.join(whole)}" if whole else ""
         return (
-            f"{up_to}{most:,} of {self.of:,} numbers ({percent(most, self.of)}) a round, "
+            f"{up_to}{most:,} of {self.of:,} numbers ({percent(most, self.of)}) a round"
+            f"{' in a masked sum' if any(s.masked for s in self.stages) else ''}, "
             f"{in_all}{size(self.bytes_up)} a site in all{also}"
         )
 
@@ -85,6 +87,7 @@ class Shared:
         when = f"round {last}" if stage.rounds == 1 else f"rounds {stage.first} to {last}"
         parts = ", ".join(f"{name} {count:,}" for name, count in stage.parts.items())
         also = f", and {' and '.join(stage.whole)}, which the ledger counts" if stage.whole else ""
+        also += ", masked: the server sees the sum only" if stage.masked else ""
         return (
             f"stage {stage.stage}, {when}: {stage.numbers:,} of {self.of:,} numbers leave a site "
             f"({parts or 'nothing'}), {stage.bytes_up:,} bytes up, "
@@ -153,9 +156,10 @@ def _stage(stage: StagePlan, layout: Layout) -> StageShare:
         stage.first,
         stage.last - stage.first + 1,
         _by_part(stage.schema.up_added, layout),
-        stage.schema.bytes_up,
-        stage.schema.bytes_down,
+        stage.wire.bytes_up,
+        stage.wire.bytes_down,
         tuple(dict.fromkeys(f.name.partition("/")[0] for f in stage.schema.up_kept)),
+        stage.masked is not None,
     )
 
 

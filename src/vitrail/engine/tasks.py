@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pydantic import TypeAdapter
 from torch import Tensor
 
+from vitrail.release.pact import Pact, PublicKey
 from vitrail.release.update import Update
 
 
@@ -18,7 +20,8 @@ class Task:
     `sites` is how many there are in all; `base` is the site's last accepted round, whose state
     it builds on (0: none); states older than `floor` will never be asked for again. A closing
     turn arrives and evaluates only. `assets` are the digests of what the site builds on beside
-    the message, by name; those it `lacks` so far are brought to its shelf with the task.
+    the message, by name; those it `lacks` so far are brought to its shelf with the task. A `pact`
+    asks for the update under masks.
     """
 
     site: str
@@ -30,10 +33,16 @@ class Task:
     closing: bool = False
     assets: Mapping[str, str] = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
+    pact: Pact | None = None
 
     def header(self) -> dict[str, Any]:
         """As JSON for the wire."""
         return asdict(self)
+
+    @staticmethod
+    def read(header: Mapping[str, Any]) -> Task:
+        """A task from our own engine."""
+        return TypeAdapter(Task).validate_python(header)
 
     def names(self, stage: str) -> dict[str, Any]:
         """What the digest of the message covers beside its tensors: the same for every site."""
@@ -52,10 +61,16 @@ class Down:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of a task. `kept` says whether the site saved a state for this round."""
+    """What came of a task. `kept` says whether the site saved a state for this round.
+
+    With secure sums it brings the `key` for the site's next round; `withheld` says why a site
+    keeps its update to itself.
+    """
 
     update: Update
     kept: bool = False
+    key: PublicKey | None = None
+    withheld: str = ""
 
     def header(self) -> dict[str, Any]:
         """Everything but the tensors, as JSON for the wire."""
@@ -67,6 +82,8 @@ class Reply:
             "counts": dict(update.counts),
             "metrics": dict(update.metrics),
             "kept": self.kept,
+            "key": None if self.key is None else asdict(self.key),
+            "withheld": self.withheld,
         }
 
     @staticmethod
@@ -74,7 +91,13 @@ class Reply:
         """A reply from the wire; the guard checks what it says."""
         names = ("site", "round", "stage", "counts", "metrics")
         update = Update(tensors=tensors, **{name: header[name] for name in names})
-        return Reply(update, bool(header["kept"]))
+        key = header.get("key")
+        return Reply(
+            update,
+            bool(header["kept"]),
+            None if key is None else PublicKey.read(key),
+            str(header.get("withheld", ""))[:500],
+        )
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def answer(
     """What one request comes to: a header and tensors to send back."""
     if header["op"] == "turn":
         assert down is not None
-        reply = host.turn(Task(**header["task"]), down)
+        reply = host.turn(Task.read(header["task"]), down)
         return reply.header(), reply.update.tensors
     if header["op"] == "alone":
         host.alone(header["site"])

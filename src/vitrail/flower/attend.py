@@ -29,6 +29,9 @@ _AUDIT = (
     "at the end, for everybody's audit: how well each place of an image tells the classes apart "
     "here, and how many images of each class that was measured on",
 )
+_IN_CLEAR = (
+    "these figures are not masked, and the sites of a round learn how much each of them counts"
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class Node:
         told = f"vitrail-site={json.dumps(str(self.home.file))}"
         if self.seeded:
             told += " vitrail-seeded=true"
+        if self.keys is not None:
+            told += f" vitrail-keys={json.dumps(str(self.keys.resolve()))}"
         found = [program("flower-supernode"), "--superlink", self.server]
         found += ["--port", str(free_port()), "--node-config", told]
         if self.keys is None:
@@ -93,6 +98,7 @@ def summary(home: Home, terms: Terms) -> list[str]:
         *shared.lines(),
         f"in all: {shared.text()}",
         f"also: how many training images, and figures ({', '.join(plan.stages[0].schema.metrics)})",
+        *((_IN_CLEAR,) if plan.secure else ()),
         f"defenses: {', '.join(release.defenses) or 'none: updates leave as they are'}",
         *(_AUDIT if audited(plan) else ()),
         "no image leaves this site",

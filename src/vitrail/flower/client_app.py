@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from vitrail.flower.grid import unwrapped, wrapped
 from vitrail.flower.home import Home
 from vitrail.flower.station import Station
+from vitrail.flower.vouch import NodeVouch
 
 app = ClientApp()
 
@@ -20,4 +23,6 @@ def train(message: Message, context: Context) -> Message:
     if not raw:  # an unauthenticated federation asks its nodes who they are
         return Message(wrapped(home.name.encode()), reply_to=message)
     seeded = bool(context.node_config.get("vitrail-seeded", False))
-    return Message(wrapped(Station(home, seeded).answer(raw)), reply_to=message)
+    keys = context.node_config.get("vitrail-keys")
+    station = Station(home, seeded, None if keys is None else NodeVouch(Path(str(keys))))
+    return Message(wrapped(station.answer(raw)), reply_to=message)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vitrail.config import Loaded
 from vitrail.engine.folder import RunFolder
-from vitrail.engine.run import Engine, OnRound, held
+from vitrail.engine.run import Engine, OnRound, check_together, held
 from vitrail.engine.settle import settled
 from vitrail.errors import ConfigError
 from vitrail.files import write_json
@@ -41,6 +41,8 @@ def coordinate(
     else:
         loaded = folder.open()
     plan, network = agreed_plan(loaded)
+    if plan.secure:
+        check_together(plan, sites)
     if fresh:
         folder.create(loaded.config)
     with held(folder):

@@ -24,6 +24,7 @@ from vitrail.files import create, folder_name, write_json
 
 DAYS = 365
 LOCAL = ("localhost", "127.0.0.1")
+NODE_KEY = "node.key"
 _PEM = serialization.Encoding.PEM
 _BARE = serialization.NoEncryption()
 
@@ -59,7 +60,8 @@ class Keys:
         return self.folder / "server" / "sites" / f"{folder_name(site)}.pub"
 
     def site(self, site: str) -> Path:
-        """The folder to hand over to a site: its private key and the authority's certificate."""
+        """The folder to hand over to a site: its private key, the authority's certificate, and the
+        public keys of all sites."""
         return self.folder / "sites" / folder_name(site)
 
 
@@ -94,10 +96,17 @@ def make_keys(
         )
         secret = node.private_bytes(_PEM, serialization.PrivateFormat.OpenSSH, _BARE)
         create(keys.public(site), public, 0o644)
-        create(keys.site(site) / "node.key", secret, 0o600)
+        create(keys.site(site) / NODE_KEY, secret, 0o600)
         create(keys.site(site) / "ca.pem", certificate.public_bytes(_PEM), 0o644)
+        for other in sites:  # by which they know each other's masks, without the coordinator
+            create(peer_file(keys.site(other), site), public, 0o644)
     write_json(keys.roll, list(sites))
     return keys
+
+
+def peer_file(folder: Path, site: str) -> Path:
+    """Where a site's folder of keys has the public key of another site."""
+    return folder / "peers" / f"{folder_name(site)}.pub"
 
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -28,6 +28,7 @@ from vitrail.flower.link import Link
 from vitrail.local.inputs import Rows
 from vitrail.models.network import Network
 from vitrail.release.asset import packed
+from vitrail.release.pact import PublicKey
 
 _POLL_SECONDS = 1.0
 _KEPT = 2**30  # what images may add to a reply; the guard counts them afterwards
@@ -48,6 +49,7 @@ class Remote:
     timeout: float = 600.0
     patience: float = 600.0
     lacking: dict[str, list[str]] = field(default_factory=dict)
+    announced: dict[str, PublicKey] = field(default_factory=dict)
     size: int = 0
 
     @property
@@ -79,7 +81,14 @@ class Remote:
                 )
             roster[name] = _facts(reply.body.get("facts"), name)
             self.lacking[name] = [str(c) for c in reply.body.get("lacks", [])]
+            if plan.secure:
+                self.announced[name] = _key(reply.body.get("key"), name)
         return roster
+
+    def keys(self, plan: Plan) -> dict[str, PublicKey]:
+        """What the sites announced when they enrolled."""
+        del plan
+        return self.announced
 
     def _gathered(self) -> tuple[str, ...]:
         """The sites, once all that are expected are there."""
@@ -118,8 +127,8 @@ class Remote:
     def pool(self, plan: Plan, network: Network, folder: RunFolder) -> Pool:
         """The sites themselves."""
         del network
-        declared = max((stage.schema.bytes_up for stage in plan.stages), default=0)
-        if any(stage.schema.up_kept for stage in plan.stages):
+        declared = max((stage.wire.bytes_up for stage in plan.stages), default=0)
+        if any(stage.wire.up_kept for stage in plan.stages):
             declared += _KEPT
         post = Post(self.link, self.run, declared + ROOM, folder)
         return RemotePool(post, self.timeout, audited(plan))
@@ -156,6 +165,14 @@ def _facts(raw: Any, site: str) -> dict[str, float]:
         if facts.get("examples", 0.0) >= 1:
             return facts
     raise RunError(f"what site {site!r} tells of itself cannot be used ({raw!s:.80})")
+
+
+def _key(raw: Any, site: str) -> PublicKey:
+    """The key that a site adds up with first."""
+    try:
+        return PublicKey.read(raw)
+    except (TypeError, ValueError) as err:
+        raise RunError(f"site {site!r} announced no key for secure sums ({err})") from err
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -23,14 +23,15 @@ from vitrail.engine.hire import host_of
 from vitrail.engine.host import Host
 from vitrail.engine.journal import COLUMNS, Journal
 from vitrail.engine.loaded import Run, write_card
+from vitrail.engine.outcome import RoundReport
 from vitrail.engine.plan import Plan
 from vitrail.engine.pool import InProcess
 from vitrail.engine.reference import with_features
-from vitrail.engine.round import RoundReport, Versions
 from vitrail.engine.run import plan_of
 from vitrail.engine.settle import fingerprint, settled
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.engine.tasks import Down, Reply, Task
+from vitrail.engine.versions import Versions
 from vitrail.errors import RunError, VitrailError
 from vitrail.files import write_json, write_text
 from vitrail.flower.agreement import lacking
@@ -40,8 +41,11 @@ from vitrail.methods.server import Server
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import Network
 from vitrail.release.asset import unpacked
+from vitrail.release.cover import announced
 from vitrail.release.door import Door
 from vitrail.release.message import digest
+from vitrail.release.pact import Vouch
+from vitrail.rng import Key, simulated_site
 
 PARTED = "parted"
 """The file that says the coordinator has everything it needs from this site."""
@@ -60,11 +64,13 @@ class _Ground:
 
 
 class Station:
-    """Answers the coordinator's messages. `seeded` draws as a simulation does, for tests only."""
+    """Answers the coordinator's messages. `seeded` draws as a simulation does, for tests only;
+    `vouch` signs for this site and knows the others."""
 
-    def __init__(self, home: Home, seeded: bool = False) -> None:
+    def __init__(self, home: Home, seeded: bool = False, vouch: Vouch | None = None) -> None:
         self.home = home
         self.seeded = seeded
+        self.vouch = vouch
 
     def answer(self, raw: bytes) -> bytes:
         """The reply to a message; a reason why there is none is a reply too."""
@@ -121,7 +127,11 @@ class Station:
         door = Door(self.home.name, ledger, ground.plan.defenses(), names)
         # Which classes are missing is an exact fact about the labels.
         lacks = [] if ground.plan.private else lacking(labels[rows.train], ground.plan.classes)
-        return {"facts": door.enroll(facts), "lacks": lacks}, {}
+        told = {"facts": door.enroll(facts), "lacks": lacks}
+        if ground.plan.secure:
+            secret = self._root() or simulated_site(loaded.config.run.seed, self.home.name)
+            told["key"] = asdict(announced(secret, letter.run, self.home.name, 0, self.vouch))
+        return told, {}
 
     def _settle(self, ground: _Ground) -> None:
         """What a run folder needs before its first round."""
@@ -150,7 +160,7 @@ class Station:
         for asset in assets:
             shelf.put(asset)
         began = time.perf_counter()
-        pool = InProcess(self._host(ground))
+        pool = InProcess(self._host(ground, letter.run))
         try:
             reply = pool.host.turn(task, Down(task.round, own, found))
             received = sum(t.nbytes for t in letter.tensors.values())
@@ -219,7 +229,10 @@ class Station:
         plan, network = plan_of(loaded, federation)
         return _Ground(folder, plan, network, federation)
 
-    def _host(self, ground: _Ground) -> Host:
+    def _root(self) -> Key | None:
+        return None if self.seeded else self.home.secret()
+
+    def _host(self, ground: _Ground, run: str) -> Host:
         host = host_of(ground.plan, ground.network, ground.federation, ground.folder.path)
-        host.root = None if self.seeded else self.home.secret()
+        host.root, host.run, host.vouch = self._root(), run, self.vouch
         return with_features(host, ground.federation)

@@ -14,6 +14,7 @@ from torch import Tensor
 from vitrail.errors import RunError
 from vitrail.local.session import Context, Site
 from vitrail.local.terms import Terms
+from vitrail.release.cover import Cover, Withheld, too_often
 from vitrail.release.defense import Defense
 from vitrail.release.frames import on_manifold
 from vitrail.release.ledger import Ledger
@@ -50,8 +51,12 @@ class Door:
         metrics: Mapping[str, float | None],
         ctx: Context,
         message: str,
+        cover: Cover | None = None,
     ) -> Update:
-        """Make the update of this turn. `message` is the digest of what it answers."""
+        """Make the update of this turn. `message` is the digest of what it answers.
+
+        What is made for a `cover` must pass `mask` before it leaves.
+        """
         answered = self.ledger.answered(ctx.round, message)
         counts = {"examples": len(site.rows.train), "steps": site.result.steps, **site.counts}
         update = Update(
@@ -74,14 +79,39 @@ class Door:
         if spends is None:
             update, spends = _returned(update, site), self._spend([], ctx.round, message) or []
             passed.append({"name": "budget", "formal": True, "figures": {"withheld": 1.0}})
+        if cover is not None:
+            cover.prepare(update)
         if not answered:
             self._remark(site, update)
             told: dict[str, object] = {"spends": spends} if spends else {}
+            if cover is not None:
+                told |= {"bytes": cover.bytes, "masked": cover.line(), "counts": {}}
             if spends:
                 told["secret"] = "simulated" if self._simulated(site) else "own"
             told["guarantee"] = _guarantee(update, promises, spends)
             self._record(update, site, schema, passed, message, told)
         return update
+
+    def mask(self, update: Update, cover: Cover) -> Update:
+        """An update under its cover, ready to leave; each attempt after the first is a line."""
+        lines = [line for line in self.ledger.lines() if line.get("round") == update.round]
+        known = {str(line["masked"]["id"]) for line in lines if "masked" in line}
+        if too_often(cover, known):
+            raise Withheld(f"round {update.round} was tried {len(known)} times already")
+        found = cover.over(update)
+        if cover.id not in known:
+            self.ledger.write(
+                {
+                    "kind": "repeat",
+                    "round": update.round,
+                    "stage": update.stage,
+                    "bytes": found.bytes,
+                    "metrics": sorted(update.metrics),
+                    "masked": cover.line(),
+                    "guarantee": next(x["guarantee"] for x in lines if x["kind"] == "release"),
+                }
+            )
+        return found
 
     def _simulated(self, site: Site) -> bool:
         """Whether the site's draws follow from the run's seed, as they do in simulation."""

@@ -1,0 +1,56 @@
+"""Signatures of a site's node key, by which the others know that a public key is its own.
+
+Without them a coordinator, or whoever sits on its wire, could hand out keys of its own and read
+every mask. The folder that a site was handed holds its private key and the others' public ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from vitrail.errors import RunError
+from vitrail.flower.keys import NODE_KEY, peer_file
+
+_SIGNATURE = ec.ECDSA(hashes.SHA384())
+
+
+@dataclass(frozen=True)
+class NodeVouch:
+    """Signs with the node key in a folder; knows the sites whose public keys lie beside it."""
+
+    folder: Path
+
+    def sign(self, statement: bytes) -> str:
+        """This site's signature, in hexadecimal."""
+        try:
+            key = serialization.load_ssh_private_key((self.folder / NODE_KEY).read_bytes(), None)
+        except (OSError, ValueError) as err:
+            raise RunError(
+                f"the node key cannot be read ({err})", where=str(self.folder / NODE_KEY)
+            ) from err
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise RunError("the node key is of another kind", where=str(self.folder / NODE_KEY))
+        return key.sign(statement, _SIGNATURE).hex()
+
+    def accepts(self, site: str, statement: bytes, signature: str) -> bool:
+        """Whether a site that this one knows signed a statement."""
+        file = peer_file(self.folder, site)
+        if not file.is_file():
+            raise RunError(
+                f"the public key of {site!r} is not here, so its masks cannot be trusted",
+                where=str(file.parent),
+                hint="Ask the coordinator for the folder that `vitrail flower keys init` made.",
+            )
+        try:
+            key = serialization.load_ssh_public_key(file.read_bytes())
+            if isinstance(key, ec.EllipticCurvePublicKey):
+                key.verify(bytes.fromhex(signature), statement, _SIGNATURE)
+                return True
+        except (ValueError, InvalidSignature):
+            pass
+        return False
