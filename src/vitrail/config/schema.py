@@ -125,6 +125,9 @@ class Data(Table):
     """See `[data.aviary]`."""
     dicom: Dicom = Dicom()
     """See `[data.dicom]`."""
+    public: Data | None = None
+    """Images that no site holds and the server may see, for methods that train there: the same
+    keys, as far as they say where images are; their labels are not used."""
 
 
 class Partition(Table):
@@ -330,6 +333,7 @@ class Config(Table):
                 "data.augment draws random views, which cached features cannot follow: "
                 "set model.cache_features = false, or use data.views, a fixed list"
             )
+        _check_public(data.public)
         if self.debias.last_rounds >= self.run.rounds > 0:
             raise ValueError("debias.rounds are the last of run.rounds, which must be more")
         if len(data.views) > 1 and data.augment.active:
@@ -337,3 +341,12 @@ class Config(Table):
         if len(data.views) > 1 and not (model.frozen and model.cache_features):
             raise ValueError("data.views needs cached features: set model.frozen")
         return self
+
+
+def _check_public(public: Data | None) -> None:
+    """Public images have no sites, and are fed to the network as the sites' images are."""
+    if public is None:
+        return
+    for key in ("site", "patient", "partial", "normalize", "augment", "views", "public"):
+        if getattr(public, key) != Data.model_fields[key].default:
+            raise ValueError(f"data.public.{key} means nothing for public images: leave it out")

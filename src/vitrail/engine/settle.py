@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from vitrail.config import Config, Loaded, dump
+from vitrail.config.schema import Data
 from vitrail.errors import ConfigError
 from vitrail.methods.method import resolved
 from vitrail.registry import load_plugins
@@ -34,11 +35,9 @@ def fingerprint(config: Config) -> str:
 def absolute(loaded: Loaded) -> Config:
     """The configuration with every path made absolute, so that the stored file stands alone."""
     config = loaded.config
-    data, model, run = config.data, config.model, config.run
-    if data.path is not None:
-        data = data.model_copy(
-            update={"path": str((loaded.base / Path(data.path).expanduser()).resolve())}
-        )
+    data, model, run = _anchored(config.data, loaded.base), config.model, config.run
+    if data.public is not None:
+        data = data.model_copy(update={"public": _anchored(data.public, loaded.base)})
     if model.weights not in (None, "imagenet"):
         weights = str((loaded.base / Path(str(model.weights)).expanduser()).resolve())
         model = model.model_copy(update={"weights": weights})
@@ -48,6 +47,12 @@ def absolute(loaded: Loaded) -> Config:
     return config.model_copy(
         update={"data": data, "model": model, "run": run.model_copy(update={"plugins": plugins})}
     )
+
+
+def _anchored(data: Data, base: Path) -> Data:
+    if data.path is None:
+        return data
+    return data.model_copy(update={"path": str((base / Path(data.path).expanduser()).resolve())})
 
 
 def pick_device(name: str) -> torch.device:
