@@ -21,7 +21,8 @@ SumNoise = Callable[[Rule, Tensor], Tensor]
 class Sums:
     """A finished round: aggregated tensors by field name, figures, who counted and who did not.
 
-    `kept` holds, by site, the tensors that are kept as they came.
+    `kept` holds, by site, the tensors that are kept as they came; `models` those of the model, for
+    methods that need every site's own, of the sites that have any weight.
     """
 
     tensors: Tensors
@@ -29,13 +30,16 @@ class Sums:
     accepted: tuple[str, ...]
     refused: Mapping[str, str]
     kept: Mapping[str, Tensors] = field(default_factory=dict)
+    models: Mapping[str, Tensors] = field(default_factory=dict)
 
     @property
     def model(self) -> Tensors:
         """The aggregated model tensors, without the `model/` prefix."""
-        return {
-            n.removeprefix("model/"): t for n, t in self.tensors.items() if n.startswith("model/")
-        }
+        return _model(self.tensors)
+
+
+def _model(tensors: Mapping[str, Tensor]) -> Tensors:
+    return {n.removeprefix("model/"): t for n, t in tensors.items() if n.startswith("model/")}
 
 
 @dataclass
@@ -73,9 +77,20 @@ def rules_of(
 
 
 class Aggregator:
-    """Takes updates one at a time in a fixed order, and keeps sums, not lists, where it can."""
+    """Takes updates one at a time in a fixed order, and keeps sums, not lists, where it can.
 
-    def __init__(self, schema: Schema, sent: Mapping[str, Tensor], options: Aggregate) -> None:
+    With `whole` it keeps every model as well, for methods that need them.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        sent: Mapping[str, Tensor],
+        options: Aggregate,
+        whole: bool = False,
+    ) -> None:
+        self._whole = whole
+        self._models: dict[str, Tensors] = {}
         self.guard = Guard(schema, sent, options.max_norm)
         self._weights: list[float] = []
         self._accepted: list[str] = []
@@ -102,6 +117,8 @@ class Aggregator:
             running.add(update, weight)
         if whole := {f.name: update.tensors[f.name] for f in self.guard.schema.up_kept}:
             self._kept[update.site] = whole
+        if self._whole and weight > 0:
+            self._models[update.site] = _model(update.tensors)
         self._weights.append(weight)
         self._accepted.append(update.site)
         return None
@@ -123,4 +140,11 @@ class Aggregator:
                 found, figures = running.finish(self._weights, noise)
                 tensors |= found
                 metrics |= figures
-        return Sums(tensors, metrics, tuple(self._accepted), dict(self._refused), self._kept)
+        return Sums(
+            tensors,
+            metrics,
+            tuple(self._accepted),
+            dict(self._refused),
+            self._kept,
+            self._models,
+        )

@@ -42,7 +42,8 @@ class Attempts:
     def plain(self, chosen: Draw) -> Total:
         """Ask everybody once; whoever does not answer is left out."""
         schema = self.plan.stage_at(self.ctx.round).schema
-        total = Aggregator(schema, self.down.tensors, self.plan.config.aggregate)
+        whole = self.plan.method.needs == "all"
+        total = Aggregator(schema, self.down.tensors, self.plan.config.aggregate, whole)
         self._ask(chosen.sites, total, None)
         return total
 

@@ -38,7 +38,8 @@ PARTS_FIGURES = (
     "subspace_distance",
     "affine_shift",
 )
-METRICS = (*FIGURES, *PARTS_FIGURES, "test_examples", "train_loss", "shared_images", "seconds")
+WORK = ("train_loss", "shared_images", "image_steps", "seconds")  # of a turn, not of a model
+METRICS = (*FIGURES, *PARTS_FIGURES, "test_examples", *WORK)
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,7 @@ class Plan:
             optimizer=self.optimizer,
             options=self.method.options,
             key=self.key.at("round", round_),
+            channels=self.channels,
         )
 
     def alone(self) -> Plan:
@@ -190,8 +192,9 @@ def make_plan(
     layout = Layout.of(inventory(network))
     check_findings(config.debias, network, classes)
     side = size or config.data.image_size or ANY
-    about = About(len(classes), (side, side, channels))
+    about = About(len(classes), (side, side, channels), network.channels)
     stages = _stages(config, method, network, classes, about)
+    _check_models(config, method, stages)
     setting = Setting(
         config,
         layout,
@@ -202,6 +205,7 @@ def make_plan(
         pooled=method.pooled,
         reference=method.reference,
         exact=method.exact,
+        needs=method.needs,
         convs=convs_of(network),
         norms=norms_of(network),
         examples=dict(examples or {}),
@@ -211,6 +215,26 @@ def make_plan(
     return Plan(
         config, method, optimizer, layout, stages, classes, channels, card, setting
     ), network
+
+
+def _check_models(config: Config, method: Method, stages: tuple[StagePlan, ...]) -> None:
+    """A method that works on every site's own model needs whole ones, and trusts them all."""
+    if method.needs != "all":
+        return
+    if config.aggregate.rule != "mean":
+        raise ConfigError(
+            f"{config.method.name} learns from every site's model, those too that "
+            f"{config.aggregate.rule!r} would keep out of the mean",
+            where="aggregate.rule",
+            hint='Leave it at "mean", or choose another method.',
+        )
+    home = [name for stage in stages for name in stage.home]
+    if home:
+        raise ConfigError(
+            f"{config.method.name} needs every site's whole model, and {home[0]!r} stays home",
+            where="model.norm",
+            hint='Use "batch" or "group", or choose another method.',
+        )
 
 
 def _stage_setting(plan: StagePlan, run: Run) -> StageSetting:
@@ -298,6 +322,12 @@ def _masked(schema: Schema, config: Config, method: Method) -> Schema | None:
     """What travels with secure sums, where a sum is all that the server needs."""
     if not config.release.secure_sum:
         return None
+    if method.needs == "all":
+        raise ConfigError(
+            f"{config.method.name} works on every site's own model, which a sum hides",
+            where="release.secure_sum",
+            hint="Leave it out, or choose another method.",
+        )
     if method.pooled or not schema.up:
         raise ConfigError(
             f"with {config.method.name} nothing is added up over sites",

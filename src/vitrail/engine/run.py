@@ -13,6 +13,7 @@ import torch
 
 from vitrail.config import Loaded
 from vitrail.crew import Crew, crew_for
+from vitrail.engine.bench import make_bench
 from vitrail.engine.checkpoint import Checkpoints, Identity
 from vitrail.engine.federation import Federation, dealt
 from vitrail.engine.folder import RunFolder
@@ -30,6 +31,7 @@ from vitrail.engine.versions import Versions
 from vitrail.errors import ConfigError, RunError
 from vitrail.files import write_json
 from vitrail.local.metrics import classification
+from vitrail.methods.bench import Bench
 from vitrail.methods.server import Server
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import Network
@@ -77,11 +79,12 @@ def _start(loaded: Loaded, folder: RunFolder, on_round: OnRound | None, crew: Cr
         pick_device(loaded.config.run.device)
         _check_sites(plan, federation)
         _check_map(network, federation)
+        bench = _bench(plan, network, federation)
     except ConfigError as err:
         raise err.in_file(loaded.source) from None
     folder.create(loaded.config)
     with held(folder):
-        Engine(folder, plan, network, Simulated(federation, crew), on_round).run(fresh=True)
+        Engine(folder, plan, network, Simulated(federation, crew), on_round, bench).run(fresh=True)
 
 
 def resume(
@@ -102,8 +105,13 @@ def resume(
         federation = dealt(loaded)
         plan, network = plan_of(loaded, federation)
         members = Simulated(federation, crew, workers)
-        Engine(folder, plan, network, members, on_round).run(fresh=False)
+        bench = _bench(plan, network, federation)
+        Engine(folder, plan, network, members, on_round, bench).run(fresh=False)
     return folder
+
+
+def _bench(plan: Plan, network: Network, federation: Federation) -> Bench | None:
+    return make_bench(plan, network, int(federation.images.images.shape[1]))
 
 
 def plan_of(loaded: Loaded, federation: Federation) -> tuple[Plan, Network]:
@@ -169,6 +177,7 @@ class Engine:
     network: Network
     members: Members
     on_round: OnRound | None
+    bench: Bench | None = None
     versions: Versions = field(default_factory=Versions)
 
     def run(self, fresh: bool) -> None:
@@ -178,7 +187,7 @@ class Engine:
         self.server = self._server()
         self.identity = Identity(
             config=fingerprint(self.plan.config),
-            data=self.members.digest(),
+            data=self.members.digest() + ("" if self.bench is None else self.bench.digest()),
             weights=self.plan.card.get("digest", ""),
         )
         begun = self._begin(fresh)
@@ -195,6 +204,7 @@ class Engine:
         values = FlatModel(self.network).values.clone()
         server = Server(self.plan.layout, stage.shared, stage.arrives, values)
         server.start = values.clone()
+        server.bench = self.bench
         return server
 
     def _begin(self, fresh: bool) -> int:

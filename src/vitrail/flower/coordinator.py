@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vitrail.config import Loaded
+from vitrail.engine.bench import make_bench
 from vitrail.engine.folder import RunFolder
 from vitrail.engine.run import Engine, OnRound, check_together, held
 from vitrail.engine.settle import settled
@@ -43,13 +44,17 @@ def coordinate(
     plan, network = agreed_plan(loaded)
     if plan.secure:
         check_together(plan, sites)
+    try:
+        bench = make_bench(plan, network, int(loaded.config.data.image_size or 0))
+    except ConfigError as err:
+        raise err.in_file(loaded.source) from None
     if fresh:
         folder.create(loaded.config)
     with held(folder):
         folder.sweep_up()
         members = Remote(link, _run(folder), sites, timeout, patience)
         if not (folder.server / "finished").exists():
-            Engine(folder, plan, network, members, on_round).run(fresh=fresh)
+            Engine(folder, plan, network, members, on_round, bench).run(fresh=fresh)
         members.part(folder)
     return folder
 

@@ -18,6 +18,7 @@ from vitrail.config.load import Loaded, explain
 from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.terms import Terms
+from vitrail.methods.bench import Bench
 from vitrail.methods.server import Server
 from vitrail.methods.stage import Stage, Table
 from vitrail.models.flat import Region
@@ -29,11 +30,13 @@ Roster = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class About:
-    """What a method may know of a run when it declares its messages: how many classes, and the
-    shape of an image [height, width, channels], the sides being `ANY` where nobody knows yet."""
+    """What a method may know of a run when it declares its messages: how many classes, the shape
+    of an image [height, width, channels], the sides being `ANY` where nobody knows yet, and the
+    channels of the map that the head sees."""
 
     classes: int
     image: tuple[int, int, int]
+    features: int
 
 
 class Options(schema.Table):
@@ -57,6 +60,9 @@ class Method:
     weighting: ClassVar[Literal["examples", "uniform"]] = "examples"
     sends_global: ClassVar[bool] = True  # else sites can judge the global model at the end only
     exact: ClassVar[bool] = False  # its state is right for its own plain mean only
+    needs: ClassVar[Literal["sum", "all"]] = "sum"  # "all": the server sees each site's model
+    at_server: ClassVar[bool] = False  # whether the server trains too, on a bench of its own
+    public: ClassVar[bool] = False  # whether it does so on the images of `[data.public]`
     counts: ClassVar[tuple[str, ...]] = ()
     pooled: ClassVar[bool] = False
     reference: ClassVar[bool] = False  # whether sites also train alone, for the audit
@@ -101,6 +107,10 @@ class Method:
         """What else goes down and up in one stage only: shared images, another model's tensors."""
         del stage, about
         return (), ()
+
+    def check_bench(self, bench: Bench) -> None:
+        """Refuse public images that the method cannot use, before the run starts."""
+        del bench
 
     def facts(self, labels: npt.NDArray[np.int64], classes: int) -> dict[str, float]:
         """What a site tells about its training labels once, before the first round."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from vitrail.errors import RunError
 from vitrail.local.session import State
+from vitrail.methods.bench import Bench
 from vitrail.models.flat import Layout, Region
 from vitrail.release.asset import Asset
 
@@ -19,7 +22,7 @@ class Server:
     `values` is the global model as one flat vector (evaluated and saved); `sent` is what the
     sites received this round, which some methods choose to be different; `start` is the model
     of round 0. `assets` is what all sites build on beside the messages: whatever is put there
-    goes to each site once.
+    goes to each site once. `bench` is there for methods that train `at_server`.
     """
 
     layout: Layout
@@ -31,6 +34,26 @@ class Server:
     roster: dict[str, dict[str, float]] = field(default_factory=dict)
     start: Tensor = field(default_factory=lambda: torch.empty(0))
     assets: dict[str, Asset] = field(default_factory=dict)
+    bench: Bench | None = None
+
+    @property
+    def workplace(self) -> Bench:
+        """The bench, which must be there."""
+        if self.bench is None:
+            raise RunError(
+                "the server has nothing to train with",
+                where="method.name",
+                hint="A method that trains at the server says so: `at_server = True`.",
+            )
+        return self.bench
+
+    def site(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """A site's whole model as one vector: what was sent, and its own tensors over it."""
+        found = self.sent.clone()
+        views = self.layout.views(found)
+        for name, tensor in tensors.items():
+            views[name].copy_(tensor)
+        return found
 
     def down(self, values: Tensor | None = None) -> dict[str, Tensor]:
         """The model message; `values` replaces the global model for methods that send another."""

@@ -27,6 +27,7 @@ class Network(nn.Module):
         head: Head,
         cut: int = 0,
         end: int | None = None,
+        channels: int | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -34,6 +35,7 @@ class Network(nn.Module):
         self.head = head
         self.cut = cut
         self.end = len(backbone.stages()) if end is None else end
+        self.channels = backbone.channels if channels is None else channels  # of the last map
         self.pools_in_prefix = cut == self.end and isinstance(neck, nn.Identity)
         self._any_layout = channels_last_is_safe(self)
         for name, parameter in self.named_parameters():
@@ -132,9 +134,10 @@ def make_network(
                 where="model.frozen",
                 hint="Name an earlier stage, or write true.",
             )
+    depth = _channels(backbone, channels, end)
     with scope(key.at("head")):
-        neck, top = HEADS[head](_channels(backbone, channels, end), classes, model)
-    return Network(backbone, neck, top, cut, end), card
+        neck, top = HEADS[head](depth, classes, model)
+    return Network(backbone, neck, top, cut, end, depth), card
 
 
 def _stages(backbone: Backbone, model: Model, key: Literal["frozen", "until"]) -> int:

@@ -114,6 +114,13 @@ class Private(Defense):
                 where="aggregate.weights",
                 hint='Use "uniform".',
             )
+        if setting.needs == "all" and getattr(self.options, "where", "site") == "sum":
+            raise ConfigError(
+                f"{setting.method} works on every site's own model, and noise in the sum covers "
+                "the sum only",
+                where=f"release.{self.name}.where",
+                hint='Set where = "site", or choose another method.',
+            )
         if setting.told:
             raise ConfigError(
                 f"{setting.method} makes every site tell {', '.join(setting.told)}, exact numbers "

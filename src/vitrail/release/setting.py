@@ -84,6 +84,7 @@ class Setting:
     pooled: bool = False
     reference: bool = False
     exact: bool = False
+    needs: str = "sum"  # "all": the server works on every site's own model
     convs: tuple[Conv, ...] = ()
     norms: tuple[NormLayer, ...] = ()
     examples: Mapping[str, int] = field(default_factory=dict)
