@@ -91,6 +91,7 @@ class Host:
             figures: Metrics = phase(site, ctx)
             metrics |= {name: value if value == value else None for name, value in figures.items()}
         extra = {**site.out, **self.plan.method.end(site, ctx)}
+        metrics["image_steps"] = float(site.result.images + site.aside)
         metrics["seconds"] = time.perf_counter() - began
         self._note(folder, task, metrics)
         cover = None if veil is None else veil.cover
@@ -139,7 +140,9 @@ class Host:
     def _note(self, folder: SiteFolder, task: Task, metrics: dict[str, float | None]) -> None:
         """Keep the turn's figures at the site where they must not leave it."""
         if self.plan.private:
-            later = {n: v for n, v in metrics.items() if n in ("train_loss", "seconds")}
+            later = {
+                n: v for n, v in metrics.items() if n in ("train_loss", "image_steps", "seconds")
+            }
             folder.note(task.round - 1, {n: v for n, v in metrics.items() if n not in later})
             folder.note(task.round, later)
 

@@ -14,6 +14,7 @@ from vitrail.files import write_text
 from vitrail.release.update import Update
 
 AGREEMENT = ("eigengap_mean", "eigengap_min", "consensus_mean", "consensus_min")
+OWN = (*AGREEMENT, "image_steps")  # what a method's own work at the server comes to
 COLUMNS = (
     *FIGURES,
     *PARTS_FIGURES,
@@ -22,6 +23,7 @@ COLUMNS = (
     "examples",
     "steps",
     "shared_images",
+    "image_steps",
     "bytes_up",
     "bytes_down",
     "seconds",
@@ -72,6 +74,7 @@ class Journal:
                     "bytes_up": report.sizes[update.site][0],
                     "bytes_down": report.sizes[update.site][1],
                     "shared_images": update.metrics.get("shared_images"),
+                    "image_steps": update.metrics.get("image_steps"),
                 }
             )
         rows.append(
@@ -83,7 +86,7 @@ class Journal:
                 "accepted": len(report.accepted),
                 "dropped": len(report.dropped),
                 "refused": len(report.refused),
-                **{n: report.figures[n] for n in AGREEMENT if n in report.figures},
+                **{n: report.figures[n] for n in OWN if n in report.figures},
             }
         )
         self.folder.append(rows)

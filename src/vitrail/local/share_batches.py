@@ -64,6 +64,7 @@ class SharedBatches:
         """Normalized images and labels of the next batch."""
         at = next(self._cycle)
         inputs = self.site.inputs
+        self.site.aside += len(at)
         x = inputs.normalize(self.pixels[at] * 255).to(inputs.device)
         if inputs.augment.active:
             x = augment(x, inputs.augment, self._views)

@@ -14,6 +14,7 @@ from vitrail.engine.loaded import Run, Where
 from vitrail.engine.sweep import release_name
 from vitrail.errors import RunError
 from vitrail.files import write_text
+from vitrail.report.cost import Cost, cost_of, mean_cost
 from vitrail.report.curves import Histories, curves
 from vitrail.report.statistics import Figures, Row, compare, table_markdown
 
@@ -51,6 +52,7 @@ def compare_runs(
     tables: dict[str, dict[str, dict[Hashable, list[tuple[int, float | None]]]]] = {}
     images = "the server's test images" if where == "server" else "the sites' own test images"
     notes = [f"on {images}"]
+    costs: dict[str, list[Cost]] = {}
     for run, told in zip(runs, keys, strict=True):
         setting = ", ".join(f"{k} = {told.get(k)}" for k in settings)
         label = _label(told, keys, varying)
@@ -63,8 +65,10 @@ def compare_runs(
             notes.append(f"{run.path} repeats {label} with the same seed and is left out")
         elif history:
             tables.setdefault(setting, {}).setdefault(label, {})[run.config.run.seed] = history
+            costs.setdefault(label, []).append(cost_of(run))
         else:
             notes.append(f"{run.path} has no {figure}")
+    notes += [f"{label}: {mean_cost(spent).text()}" for label, spent in costs.items()]
     found = []
     for setting, groups in tables.items():
         values: dict[str, Figures] = {
