@@ -65,7 +65,11 @@ def quick(name, **run):
     """A method with as few epochs of its own as it takes, few prototypes and no references."""
     own = METHODS[name].Options.model_fields
     epochs = {key: 1 for key in ("warm_epochs", "last_epochs") if key in own}
+    epochs |= {key: 2 for key in ("steps", "model_steps") if key in own}
+    epochs |= {key: 8 for key in ("negatives",) if key in own}
+    public = {"aviary": {"images": 24, "classes": 3, "seed": 11}}
     return {
+        "data": {"public": public} if METHODS[name].public else {},
         "method": {"name": name, **epochs},
         "model": {"prototypes": {"per_class": 2, "depth": 8}},
         "run": {"local_reference": False, **run},
