@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
@@ -97,6 +98,11 @@ def steppers(
         if part in chosen and model.moving(part, geometry).size:
             found.append(STEPPERS[geometry](model, part, settings))
     return found
+
+
+def adam_over(leaves: Iterable[Tensor], lr: float) -> Stepper:
+    """A fresh Adam over tensors that belong to no flat model, such as those of a generator."""
+    return _Adam([_Group(list(leaves), lr, 0.0)])
 
 
 def _euclidean(groups: list[_Group], settings: OptimizerSettings) -> Stepper:
