@@ -1,0 +1,109 @@
+"""FedFTG's game, against its formulas."""
+
+import copy
+from types import SimpleNamespace
+
+import torch
+
+from vitrail.methods.fedftg import FedFTG, disagreement, fidelity, trusted
+from vitrail.models.generator import ImageGenerator
+from vitrail.rng import Key, scope
+
+KEY = Key(b"a key of tests")
+
+
+def test_disagreement_and_fidelity_are_their_formulas():
+    draw = KEY.torch()
+    logits = torch.randn(4, 3, dtype=torch.float64, generator=draw)
+    said = [torch.randn(4, 3, dtype=torch.float64, generator=draw) for _ in range(2)]
+    counts = torch.tensor([[3.0, 0.0, 1.0], [1.0, 2.0, 0.0]], dtype=torch.float64)
+    labels = torch.tensor([0, 1, 2, 0])
+    share = [[0.75, 0.0, 1.0], [0.25, 1.0, 0.0]]
+    assert torch.allclose(trusted(counts), torch.tensor(share, dtype=torch.float64))
+    gap, fit = 0.0, 0.0
+    for i, y in enumerate(labels.tolist()):
+        p = torch.softmax(logits[i], 0)
+        mixed = torch.zeros(3, dtype=torch.float64)
+        for k in range(2):
+            q = torch.softmax(said[k][i], 0)
+            gap += share[k][y] * float(sum(p[c] * torch.log(p[c] / q[c]) for c in range(3))) / 4
+            mixed += share[k][y] * said[k][i]
+        fit -= float(torch.log(torch.softmax(mixed, 0)[y])) / 4
+    trust = trusted(counts)[:, labels]
+    assert abs(float(disagreement(logits, said, trust)) - gap) < 1e-12
+    assert abs(float(fidelity(said, trust, labels)) - fit) < 1e-12
+
+
+def test_a_class_that_nobody_has_is_everybodys():
+    assert trusted(torch.zeros(4, 2, dtype=torch.float64)).tolist() == [[0.25, 0.25]] * 4
+
+
+def played(server, steps, model_steps, flats, lr=0.01, generator_lr=0.01):
+    method = FedFTG(
+        {
+            "steps": steps,
+            "model_steps": model_steps,
+            "server_batch": 8,
+            "server_lr": lr,
+            "generator_lr": generator_lr,
+            "width": 4,
+        }
+    )
+    views = {site: server.layout.views(flat) for site, flat in flats.items()}
+    mean = torch.stack(list(flats.values())).mean(0)
+    sums = SimpleNamespace(models=views, model=server.layout.views(mean))
+    server.roster = {
+        site: {"examples": 3.0, "label-0": 1.0, "label-1": 1.0, "label-2": 1.0} for site in flats
+    }
+    return method.close(server, sums, SimpleNamespace(key=KEY, classes=3)), mean
+
+
+def test_a_turn_of_the_model_is_its_formula_in_float64(server, moved, network_at):
+    """One generator step with a rate of nearly nothing, then two of the model, by torch's Adam."""
+    flats = moved(server, 3)
+    figures, mean = played(server, 1, 2, flats, generator_lr=1e-12)
+    with scope(KEY.at("generator")):
+        made = ImageGenerator(3, server.bench.image, 32, 4)
+    teachers = [network_at(server, flat) for flat in flats.values()]
+    student = network_at(server, mean)
+    adam, draws = torch.optim.Adam(student.parameters(), lr=0.01), KEY.at("images").torch()
+    shares = torch.ones(3, dtype=torch.float64) / 3
+    made.draw(8, shares, draws)  # the generator's own
+    for _ in range(2):
+        labels, noise = made.draw(8, shares, draws)
+        with torch.no_grad():
+            x = (made(labels, noise).double() * 255 - 127.5) / 127.5
+            x = x.permute(0, 3, 1, 2)
+            said = [teacher(x) for teacher in teachers]
+        own = torch.log_softmax(student(x), 1)
+        loss = sum(
+            (own.exp() * (own - torch.log_softmax(other, 1))).sum(1).mean() / 3 for other in said
+        )
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    assert abs(figures["disagreement"] - float(loss.detach())) < 1e-5
+    assert figures["image_steps"] == 24
+    for name, tensor in server.layout.views(server.values).items():
+        assert torch.allclose(tensor.double(), student.state_dict()[name], atol=1e-4), name
+
+
+def test_the_generator_finds_where_models_differ_and_the_model_follows(server, moved):
+    """Refuted if many turns left the model as far from the sites' as few did."""
+    flats = moved(server, 2)
+    start = server.values.clone()
+    few, _ = played(server, 1, 1, flats)
+    server.values.copy_(start)
+    server.state.clear()
+    many, _ = played(server, 10, 10, flats)
+    assert many["disagreement"] < few["disagreement"]
+    assert any(name.startswith("generator/") for name in server.state)
+
+
+def test_the_generator_goes_on_from_round_to_round(server, moved):
+    flats = moved(server, 2)
+    played(server, 1, 1, flats)
+    first = copy.deepcopy(server.state)
+    played(server, 1, 1, flats)
+    assert server.state.keys() == first.keys()
+    assert any(not torch.equal(server.state[n], first[n]) for n in first)
