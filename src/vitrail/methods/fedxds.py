@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
 
 from vitrail.aggregate.sums import Sums
 from vitrail.config import schema
-from vitrail.errors import ConfigError
 from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.share import Chosen, choose
-from vitrail.local.share_batches import SharedBatches, gathered
 from vitrail.local.share_filters import EMBEDDINGS
-from vitrail.local.terms import Terms
 from vitrail.methods.fedxds_options import XdsOptions
-from vitrail.methods.method import METHODS, About, Method
+from vitrail.methods.method import METHODS, About
 from vitrail.methods.server import Server
+from vitrail.methods.shared_images import IMAGES, SHARE, TRAIN, SharesImages, early_rounds
 from vitrail.methods.stage import Stage
-from vitrail.models.parts import PARTS
-from vitrail.release.asset import Asset
 from vitrail.release.distances import Distances
 from vitrail.release.images import Protected, protect
-from vitrail.release.message import ANY, KEEP, Field
+from vitrail.release.message import Field
 
-IMAGES = "images"
-WARM_UP, SHARE, TRAIN = "warm-up", "share", "train"
+WARM_UP = "warm-up"
 
 
 @dataclass(frozen=True)
@@ -66,7 +57,7 @@ def shared_by(site: Site, options: XdsOptions, classes: int) -> tuple[Chosen, Pr
 
 
 @METHODS.register("fedxds")
-class FedXDS(Method):
+class FedXDS(SharesImages):
     """Warm up by FedAvg; share masked images once; then CE(own batch) + CE(shared batch)."""
 
     summary = "sites share the pixels that explain their images, once"
@@ -76,19 +67,9 @@ class FedXDS(Method):
 
     def stages(self, run: schema.Run) -> tuple[Stage, ...]:
         """Warm-up, one round of sharing by all sites in which no model moves, training."""
-        warm = self.options.warmup
-        if warm is None:
-            warm = min(10, run.rounds // 3)
-        elif warm > run.rounds - 2:
-            raise ConfigError(
-                f"{warm} rounds of warm-up and one of sharing leave none of {run.rounds} to train",
-                where="method.warmup",
-                hint="Raise run.rounds, or lower warmup.",
-            )
-        still: dict[str, str] = dict.fromkeys(PARTS, "frozen")
-        share = Stage(SHARE, rounds=1, sites="all", train=(ShareImages(),), table=still)
+        warm = early_rounds(self.options.warmup, 10, run.rounds, "warmup")
         first = (Stage(WARM_UP, rounds=warm),) if warm else ()
-        return (*first, share, Stage(TRAIN))
+        return (*first, self.share_stage(ShareImages()), Stage(TRAIN))
 
     def beside(self, stage: str, about: About) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
         """The images and their labels go up in the round of sharing."""
@@ -96,40 +77,11 @@ class FedXDS(Method):
             return (), ()
         spans = [self.options.protect(name).span for name in (None, *self.options.budgets)]
         span = min(low for low, _ in spans), max(high for _, high in spans)
-        labels = (0, about.classes - 1)
-        return (), (
-            Field(f"{IMAGES}/pixels", (ANY, *about.image), KEEP, span=span),
-            Field(f"{IMAGES}/targets", (ANY,), KEEP, torch.int64, span=labels),
-        )
-
-    def limits(self, facts: Mapping[str, float], ctx: Context) -> dict[str, float]:
-        """No site shares more images than it has; behind a formal mechanism it tells 1."""
-        del ctx
-        if facts["examples"] <= 1:
-            return {}
-        return {f"{IMAGES}/{name}": facts["examples"] for name in ("pixels", "targets")}
-
-    def begin(self, site: Site, down: Mapping[str, Tensor], ctx: Context) -> Terms:
-        """A batch of shared images beside each of the site's own, once there are any."""
-        del down
-        pixels, targets = gathered(site, IMAGES)
-        if ctx.stage != TRAIN or not len(targets):
-            return Terms()
-        batches = SharedBatches(
-            site, pixels, targets, ctx.batch_size, self.options.weight, self.options.statistics
-        )
-        return Terms(pull=(batches,))
+        return (), self.image_fields(about, span)
 
     def close(self, server: Server, sums: Sums, ctx: Context) -> Metrics:
-        """The mean; after sharing, all images in an order that does not tell their sites."""
-        if ctx.stage != SHARE:
-            return super().close(server, sums, ctx)
-        sites = [sums.kept[site] for site in sorted(sums.kept)]
-        pixels = torch.cat([kept[f"{IMAGES}/pixels"] for kept in sites])
-        targets = torch.cat([kept[f"{IMAGES}/targets"] for kept in sites])
-        order = torch.randperm(len(targets), generator=ctx.key.at("shuffle").torch())
-        if len(targets):
-            server.assets[IMAGES] = Asset.of({"pixels": pixels[order], "targets": targets[order]})
-        if self.options.after == "restart":
+        """The mean; after sharing, all images, and the model of the warm-up or the first one."""
+        figures = super().close(server, sums, ctx)
+        if ctx.stage == SHARE and self.options.after == "restart":
             server.values.copy_(server.start)
-        return {"shared_images": float(len(targets))}
+        return figures
