@@ -42,8 +42,9 @@ def test_a_reproduction_is_a_grid_of_at_least_three_seeds_or_folds(file):
     assert len({(config.run.seed, config.partition.fold) for config in found}) >= 3
     assert loaded.sweep.get("table", "exam") in TABLES
     name, scale, _ = file.rsplit(".", 2)
-    other = {"small": "paper", "paper": "small"}[scale]
-    assert (FOLDER / "reproduce" / f"{name}.{other}.toml").exists()
+    assert scale in ("hour", "small", "paper")
+    for other in ("small", "paper"):
+        assert (FOLDER / "reproduce" / f"{name}.{other}.toml").exists()
 
 
 def test_unknown_names_and_missing_images():
@@ -51,6 +52,8 @@ def test_unknown_names_and_missing_images():
         reproduction("baseline", "small", None)
     with pytest.raises(ConfigError, match="--data"):
         reproduction("baselines", "small", None)
+    with pytest.raises(ConfigError, match="no scale 'hour'"):
+        reproduction("baselines", "hour", None)
 
 
 def test_a_grid_over_several_files_wants_their_folder(tmp_path):

@@ -24,7 +24,7 @@ from vitrail.report import (  # noqa: F401  (they register their tables)
     truth_grid,
 )
 from vitrail.report.compare import compare_runs, write_comparison
-from vitrail.report.presets import leaks, reproduction
+from vitrail.report.presets import Scale, leaks, reproduction
 from vitrail.report.statistics import table_text
 from vitrail.report.tables import TABLES
 
@@ -78,7 +78,7 @@ def reproduce(
         Path | None, typer.Option(help="The images, where the table needs some.")
     ] = None,
     scale: Annotated[
-        Literal["small", "paper"], typer.Option(help="Two hours on two cores, or the paper's size.")
+        Scale, typer.Option(help="An hour (some tables) or hours on two cores; the paper's size.")
     ] = "small",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the grid.")] = None,
     sets: Sets = None,

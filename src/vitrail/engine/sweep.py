@@ -33,7 +33,8 @@ def cells(loaded: Loaded) -> list[Cell]:
     """The runs of a grid, in the order of the lists, the seed varying slowest.
 
     `[sweep.with.VALUE]` holds overrides for the cells in which some list has that value, and
-    `table` names what the grid ends in.
+    `table` names what the grid ends in. A method may stand in `methods` as a table of its name
+    and options; `with` finds it by its name.
     """
     sweep = dict(loaded.sweep)
     extra = sweep.pop("with", {})
@@ -54,9 +55,10 @@ def cells(loaded: Loaded) -> list[Cell]:
         if "method.name" in chosen and chosen["method.name"] != base["method"]["name"]:
             tree["method"] = {}
         for key, value in chosen.items():
-            _put(tree, key, value)
+            _put(tree, key, _tree(value) if isinstance(value, Mapping) else value)
         for value in values:
-            for key, own in flat(extra.get(str(value), {})).items():
+            named = value.get("name") if isinstance(value, Mapping) else value
+            for key, own in flat(extra.get(str(named), {})).items():
                 _put(tree, key, own)
         made = parse(tree, loaded.base, loaded.source)
         found.append(Cell(_name(axes, chosen), made))
@@ -103,6 +105,9 @@ def _axes(sweep: Mapping[str, Any], source: str) -> Iterator[tuple[str, list[Any
                 "must be a list with at least one value", where=f"{source}: sweep.{key}"
             )
         name = _SHORT.get(key, key)
+        if key == "methods" and any(isinstance(value, Mapping) for value in values):
+            name = "method"
+            values = [v if isinstance(v, Mapping) else {"name": v} for v in values]
         if "." not in name and name not in Config.model_fields:
             raise ConfigError(
                 "is not a key of the configuration",
@@ -126,8 +131,10 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
 def _name(axes: Mapping[str, list[Any]], chosen: Mapping[str, Any]) -> str:
     """A folder name that says what the cell is: the method first, the seed last."""
     parts = [str(chosen["method.name"])] if "method.name" in chosen else []
+    if "method" in chosen:
+        parts = ["-".join(str(value) for value in chosen["method"].values())]
     for key in axes:
-        if key not in ("method.name", "run.seed"):
+        if key not in ("method", "method.name", "run.seed"):
             value = chosen[key]
             if key == "release":
                 parts.append(release_name(value))

@@ -7,6 +7,7 @@ from typing import Literal
 
 from vitrail.errors import ConfigError, nearest
 
+Scale = Literal["hour", "small", "paper"]
 FOLDER = Path(__file__).parent.parent / "presets"
 
 
@@ -15,9 +16,7 @@ def preset(method: str) -> Path:
     return _named(FOLDER / "methods", method, "preset")
 
 
-def reproduction(
-    name: str, scale: Literal["small", "paper"], data: Path | None
-) -> tuple[Path, tuple[str, ...]]:
+def reproduction(name: str, scale: Scale, data: Path | None) -> tuple[Path, tuple[str, ...]]:
     """The grid of a results table, and the overrides that point it at the images.
 
     A grid over several files wants the folder they lie in, which `load_grid` takes as its base.
@@ -29,6 +28,10 @@ def reproduction(
         )
     folder = "leakage" if leaks(name) else "reproduce"
     file = FOLDER / folder / f"{name}.{scale}.toml"
+    if not file.is_file():
+        raise ConfigError(
+            f"table {name!r} has no scale {scale!r}", where="--scale", hint="Use small or paper."
+        )
     text = file.read_text(encoding="utf-8")
     wants = "FOLDER" if "# needs --data FOLDER" in text else "PATH"
     if "# needs --data" in text and (data is None or (wants == "FOLDER" and not data.is_dir())):
