@@ -93,7 +93,7 @@ def assault(
 ) -> Assault:
     """Run the named attacks on a recorded run; their states are kept so that they can go on."""
     load_plugins(run.config.run.plugins, run.loaded.base)
-    attacks = chosen_attacks(names, options or {}, public)
+    attacks = chosen_attacks(names, options or {}, public or _held(run))
     chosen = choice or Choice()
     key = server(run.config.run.seed).at("attack")
     found = Assault(run.path, (), torch.empty(0), None, public=bool(run.card.get("public")))
@@ -118,6 +118,12 @@ def assault(
         rows += trial.rows(attack, own, labels)
     truth = truth_beside(plain, rows[-1])
     return replace(found, rows=tuple(rows), truth=truth, label_recovery=_labels(plain))
+
+
+def _held(run: Run) -> Path | None:
+    """The file of the public images that the server of a run holds anyway."""
+    public = run.config.data.public
+    return None if public is None or public.path is None else Path(public.path)
 
 
 def _patches(attack: PatchSearch, cases: Sequence[Case], trial: Trial) -> dict[str, list[PatchRow]]:
