@@ -3,6 +3,7 @@
 import pytest
 
 from vitrail.config import parse
+from vitrail.engine.loaded import Run
 from vitrail.engine.sweep import cells, run_sweep
 from vitrail.errors import ConfigError, RunError
 from vitrail.report.compare import compare_runs, write_comparison
@@ -36,6 +37,25 @@ def test_cells_are_the_product_of_the_lists_with_overrides_where_they_belong():
         assert config.run.local_epochs == (1 if prox else 3)
 
 
+def test_one_method_may_stand_in_the_list_with_several_options():
+    loaded = grid(
+        methods=["fedavg", {"name": "fedprox", "mu": 0.1}, {"name": "fedprox", "mu": 0.2}],
+        seeds=[1, 2],
+        **{"with": {"fedprox": {"run": {"rounds": 5}}}},
+    )
+    found = cells(loaded)
+    assert len({cell.name for cell in found}) == 6 and found[1].name == "fedprox-0.1_seed-1"
+    told = [
+        (c.method.name, c.method.options, c.run.rounds) for c in (f.loaded.config for f in found)
+    ]
+    assert told[:3] == [
+        ("fedavg", {}, 2),
+        ("fedprox", {"mu": 0.1}, 5),
+        ("fedprox", {"mu": 0.2}, 5),
+    ]
+    assert told[3:] == told[:3], "what one cell changes must not reach another"
+
+
 def test_a_whole_section_may_be_listed():
     few, many = ({"image_size": 16, "aviary": {"images": n, "classes": 2}} for n in (30, 50))
     found = cells(grid(data=[few, many], seeds=[1]))
@@ -67,6 +87,9 @@ def test_a_grid_runs_once_resumes_and_ends_in_a_table(tmp_path):
     (table,) = compare_runs(paths)
     assert {row.name for row in table.rows} == {"fedavg", "fedprox"}
     assert all(row.n == 3 for row in table.rows) and table.rows[0].name == "fedavg"
+    trained = sum(row["image_steps"] for row in Run(paths[0]).rows() if row.get("image_steps"))
+    (cost,) = [note for note in table.notes if note.startswith("fedavg: ")]
+    assert f"{trained:,.0f} image-steps in 2 rounds" in cost and " up, " in cost
     written = write_comparison([table], tmp_path / "out")
     assert {path.suffix for path in written} == {".md", ".csv", ".png"}
 

@@ -192,7 +192,7 @@ def make_plan(
     layout = Layout.of(inventory(network))
     check_findings(config.debias, network, classes)
     side = size or config.data.image_size or ANY
-    about = About(len(classes), (side, side, channels), network.channels)
+    about = About(len(classes), (side, side, channels), network.channels, bool(network.cut))
     stages = _stages(config, method, network, classes, about)
     _check_models(config, method, stages)
     setting = Setting(

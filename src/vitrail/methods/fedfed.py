@@ -10,6 +10,7 @@ from torch import Tensor
 from vitrail.aggregate.sums import Sums
 from vitrail.config import schema
 from vitrail.config.schema import Count, Natural, Positive
+from vitrail.errors import ConfigError
 from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.session import Context, Metrics
 from vitrail.methods.beside import fields_of, made, tensors_of
@@ -72,6 +73,12 @@ class FedFed(SharesImages):
         """The autoencoder while it is trained, and down once more; then what is shared goes up."""
         if stage == TRAIN:
             return (), ()
+        if about.frozen:
+            raise ConfigError(
+                "FedFed learns what decides through the whole network, and some is frozen",
+                where="model.frozen",
+                hint="Set it to false, or choose another method.",
+            )
         vae = fields_of(vae_of(self.options, about.image[2]), VAE)
         if stage == DISTILL:
             return vae, vae

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.errors import ConfigError
 from vitrail.local.evaluate import CHUNK
 from vitrail.local.inputs import Rows, epoch
 from vitrail.local.optimizer import adam_over, steppers
@@ -49,12 +48,6 @@ class Distill:
         """The model in place; the autoencoder is laid out to be sent."""
         if not any(name.startswith(f"{VAE}/") for name in site.down):
             return Fit()(site, ctx)
-        if site.model.network.cut:
-            raise ConfigError(
-                "FedFed learns what decides through the whole network, and some is frozen",
-                where="model.frozen",
-                hint="Set it to false, or choose another method.",
-            )
         vae, model, key = received_vae(site, ctx), site.model, site.key.at(self.name)
         order, draws = key.at("batches").torch(), key.at("latent").torch()
         result = Result(loss=0.0)

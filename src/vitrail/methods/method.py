@@ -31,12 +31,13 @@ Roster = Mapping[str, Mapping[str, float]]
 @dataclass(frozen=True)
 class About:
     """What a method may know of a run when it declares its messages: how many classes, the shape
-    of an image [height, width, channels], the sides being `ANY` where nobody knows yet, and the
-    channels of the map that the head sees."""
+    of an image [height, width, channels], the sides being `ANY` where nobody knows yet, the
+    channels of the map that the head sees, and whether stages before it are frozen."""
 
     classes: int
     image: tuple[int, int, int]
     features: int
+    frozen: bool = False
 
 
 class Options(schema.Table):

@@ -52,10 +52,10 @@ def compare_runs(
     tables: dict[str, dict[str, dict[Hashable, list[tuple[int, float | None]]]]] = {}
     images = "the server's test images" if where == "server" else "the sites' own test images"
     notes = [f"on {images}"]
-    costs: dict[str, list[Cost]] = {}
-    for run, told in zip(runs, keys, strict=True):
-        setting = ", ".join(f"{k} = {told.get(k)}" for k in settings)
-        label = _label(told, keys, varying)
+    costs: dict[tuple[str, str], list[Cost]] = {}
+    for run, asked in zip(runs, keys, strict=True):
+        setting = ", ".join(f"{k} = {asked.get(k)}" for k in settings)
+        label = _label(asked, keys, varying)
         if any(k.startswith("release.") for k in varying):
             label = f"{label} {release_name(run.config.release.model_dump())}"
         history: list[tuple[int, float | None]] = list(run.curve(figure, where))
@@ -65,10 +65,9 @@ def compare_runs(
             notes.append(f"{run.path} repeats {label} with the same seed and is left out")
         elif history:
             tables.setdefault(setting, {}).setdefault(label, {})[run.config.run.seed] = history
-            costs.setdefault(label, []).append(cost_of(run))
+            costs.setdefault((setting, label), []).append(cost_of(run))
         else:
             notes.append(f"{run.path} has no {figure}")
-    notes += [f"{label}: {mean_cost(spent).text()}" for label, spent in costs.items()]
     found = []
     for setting, groups in tables.items():
         values: dict[str, Figures] = {
@@ -79,7 +78,9 @@ def compare_runs(
             if baseline in values
             else ("fedavg" if "fedavg" in values else next(iter(values)))
         )
-        found.append(Comparison(setting, figure, compare(values, first), {**groups}, tuple(notes)))
+        spent = [f"{label}: {mean_cost(costs[setting, label]).text()}" for label in groups]
+        told = (*notes, *spent)
+        found.append(Comparison(setting, figure, compare(values, first), {**groups}, told))
     return found
 
 
