@@ -120,6 +120,11 @@ def test_a_server_without_a_bench_says_so(server):
             ConfigError,
             "covers the sum only",
         ),
+        (
+            {"data": {"public": PUBLIC}, "release": {"secure_sum": True}},
+            ConfigError,
+            "which a sum hides",
+        ),
         ({"method": {"steps": 0}}, ConfigError, r"method\.steps"),
     ],
     ids=lambda v: str(v)[:50],
