@@ -37,7 +37,8 @@ class Guard:
     ) -> str | None:
         """Why this update is refused, in one sentence, or None if it may be added."""
         if (update.site, update.round, update.stage) != expected:
-            return f"it belongs to {update.site}, round {update.round}, stage {update.stage!r}"
+            whose = f"{update.site!s:.40}, round {update.round!s:.40}, stage {update.stage!r:.40}"
+            return f"it belongs to {whose}"
         return (
             self._declared(update.tensors)
             or self._counted(update, weight, limits)
@@ -56,7 +57,7 @@ class Guard:
         if missing := sorted(names - set(tensors)):
             return f"tensor {missing[0]!r} is missing"
         if extra := sorted(set(tensors) - names):
-            return f"tensor {extra[0]!r} was not declared"
+            return f"tensor {extra[0]!r:.80} was not declared"
         for field in self.schema.up:
             tensor = tensors[field.name]
             if tensor.dtype != field.dtype:
@@ -71,14 +72,15 @@ class Guard:
         if not math.isfinite(weight) or weight < 0:
             return f"its weight is {weight}"
         if set(update.counts) != set(self.schema.counts):
-            return f"it counts {sorted(update.counts)}, not {sorted(self.schema.counts)}"
+            told = str(sorted(update.counts))
+            return f"it counts {told:.80}, not {sorted(self.schema.counts)}"
         for name, value in update.counts.items():
             if not isinstance(value, int | float) or not 1 <= value <= _LARGEST_COUNT:
                 return f"count {name!r} is {value!r:.40}"
             if value > limits.get(name, _LARGEST_COUNT):
                 return f"count {name!r} is {value}, more than {limits[name]} is impossible"
         if extra := sorted(set(update.metrics) - set(self.schema.metrics)):
-            return f"metric {extra[0]!r} was not declared"
+            return f"metric {extra[0]!r:.80} was not declared"
         figures: Mapping[str, object] = update.metrics  # what arrived may be anything
         for name, figure in figures.items():
             if figure is None or isinstance(figure, float):

@@ -90,6 +90,8 @@ class Reply:
     def read(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Reply:
         """A reply from the wire; the guard checks what it says."""
         names = ("site", "round", "stage", "counts", "metrics")
+        if not isinstance(header["counts"], dict) or not isinstance(header["metrics"], dict):
+            raise TypeError("counts and metrics are tables")
         update = Update(tensors=tensors, **{name: header[name] for name in names})
         key = header.get("key")
         return Reply(

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
 from vitrail.errors import DataError
@@ -149,6 +148,8 @@ def sanity(maps: Maps, network: Network, key: Key) -> list[float]:
 
 def rank_correlation(a: Tensor, b: Tensor) -> float:
     """Spearman's correlation of two maps; NaN where one of them is constant or not finite."""
+    from scipy.stats import rankdata  # a second to import, seldom needed
+
     one, other = a.flatten().double().numpy(), b.flatten().double().numpy()
     if not (np.isfinite(one).all() and np.isfinite(other).all()) or not len(one):
         return float("nan")

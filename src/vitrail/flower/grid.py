@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -11,6 +12,7 @@ from vitrail.engine.tasks import Missing
 
 RECORD, RAW = "vitrail", "raw"
 _ONLINE = "online"
+_POLL_SECONDS = 0.5
 
 
 def wrapped(raw: bytes) -> RecordDict:
@@ -84,4 +86,15 @@ class GridLink:
             Message(wrapped(each), dst_node_id=node, message_type="train", ttl=patience + 60.0)
             for node, each in raw.items()
         ]
-        return list(self.grid.send_and_receive(messages, timeout=patience))
+        waiting = set(self.grid.push_messages(messages))
+        found: list[Message] = []
+        deadline = time.monotonic() + patience
+        while waiting:  # Flower's own wait looks every 3 s
+            replies = list(self.grid.pull_messages(waiting))
+            found += replies
+            waiting -= {reply.metadata.reply_to_message_id for reply in replies}
+            if time.monotonic() > deadline:
+                break
+            if waiting:
+                time.sleep(_POLL_SECONDS)
+        return found

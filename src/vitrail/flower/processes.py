@@ -30,7 +30,8 @@ def program(name: str) -> str:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Flower's environment: a home of its own, no telemetry, no update check, one thread."""
+    """Flower's environment: a home of its own, no telemetry, no update check, one thread; a
+    message waits for its process a moment, not a second."""
     here = str(Path(sys.executable).parent)
     return {
         **os.environ,
@@ -39,6 +40,7 @@ def environment(home: Path) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
         "OMP_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
     }

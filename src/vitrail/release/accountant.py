@@ -16,8 +16,6 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Literal
 
-from scipy.optimize import brentq
-
 from vitrail.errors import ConfigError
 from vitrail.release import gaussian
 
@@ -86,6 +84,7 @@ def _guess(target: float, delta: float, events: tuple[Event, ...]) -> float:
 
 def _crossing(cost: Callable[[float], float], target: float, guess: float) -> float:
     """The logarithm of the factor at which a falling cost meets the target."""
+    from scipy.optimize import brentq  # a second to import, seldom needed
 
     def gap(x: float) -> float:
         return math.log(max(cost(math.exp(x)), 1e-300) / target)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import beta
 
 from vitrail.errors import ConfigError
 from vitrail.rng import Key
@@ -91,6 +90,8 @@ def _bounds(
 
 def _least(count: Counts, trials: int, risk: float) -> Floats:
     """Clopper and Pearson's lower end for rates."""
+    from scipy.stats import beta  # a second to import, seldom needed
+
     known = beta.ppf(risk, np.maximum(count, 1), trials - np.maximum(count, 1) + 1)
     found: Floats = np.where(count > 0, known, 0.0)
     return found
@@ -98,6 +99,8 @@ def _least(count: Counts, trials: int, risk: float) -> Floats:
 
 def _most(count: Counts, trials: int, risk: float) -> Floats:
     """Clopper and Pearson's upper end for rates."""
+    from scipy.stats import beta
+
     known = beta.ppf(1 - risk, np.minimum(count, trials - 1) + 1, np.maximum(trials - count, 1))
     found: Floats = np.where(count < trials, known, 1.0)
     return found

@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy.special import log_ndtr
-
 from vitrail.errors import ConfigError
 
 _STEPS = 200  # halvings: more than enough for float64
@@ -22,6 +20,8 @@ def spent(eps: float, sigma: float, sensitivity: float) -> float:
 
     Phi(s / 2 sigma - eps sigma / s) - exp(eps) Phi(-s / 2 sigma - eps sigma / s).
     """
+    from scipy.special import log_ndtr  # slow to import, seldom needed
+
     _check(sensitivity=(sensitivity, 0.0), sigma=(sigma, 0.0))
     if sensitivity == 0:
         return 0.0

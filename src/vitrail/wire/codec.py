@@ -74,7 +74,7 @@ def decode(
             raise ValueError("it is no table")
         return text["header"], _tensors(text["tensors"], body[_HEAD.size + length :])
     except (ValueError, KeyError, TypeError, OverflowError, RuntimeError) as err:
-        raise WireError(f"the header cannot be read ({err})") from err
+        raise WireError(f"the header cannot be read ({err!s:.200})") from err
 
 
 def _tensors(index: list[Any], payload: memoryview) -> dict[str, Tensor]:
