@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,8 +14,10 @@ import pytest
 import torch
 
 from vitrail.config import dump
-from vitrail.engine.run import start
+from vitrail.engine.tasks import Missing
 from vitrail.files import read_tensors
+from vitrail.flower.coordinator import coordinate
+from vitrail.flower.envelope import unseal
 from vitrail.flower.keys import make_keys
 from vitrail.flower.processes import free_port
 
@@ -22,19 +25,93 @@ pytest.importorskip("flwr")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SITES = ("east", "north", "west")
-SPY = """
-import os, sys
-def hook(event, args):
+HOOK = """
+import importlib.abc, importlib.util, json, os, sys
+
+def spy(event, args):
     if event == "socket.connect" and isinstance(args[1], tuple):
         with open(os.environ["SPY_FILE"], "a") as handle:
             handle.write(f"{args[1][0]}\\n")
-sys.addaudithook(hook)
+
+class Spoil(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "vitrail.flower.station":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+        def loaded(module):
+            load(module)
+            from hostile import spoiled
+            module.Station.answer = spoiled(module.Station.answer)
+        spec.loader.exec_module = loaded
+        return spec
+
+sys.addaudithook(spy)
+if "HOSTILE" in os.environ:
+    sys.meta_path.insert(0, Spoil())
 """
+HOSTILE = """
+import hashlib, json, os, struct, time
+from vitrail.flower.envelope import mark, seal, unseal
+
+def spoiled(answer):
+    def answers(self, raw):
+        reply = answer(self, raw)
+        letter, task = unseal(reply), unseal(raw).body.get("task")
+        fault = json.loads(os.environ["HOSTILE"]).get(str(task and task["round"]))
+        if fault is None or task["closing"]:
+            return reply
+        if fault == "sleep":
+            time.sleep(float(os.environ["SLEEP"]))
+            return reply
+        body, tensors = dict(letter.body), dict(letter.tensors)
+        if fault == "NaN":
+            tensors = {n: t * float("nan") for n, t in tensors.items()}
+        elif fault == "shapes":
+            tensors = {n: t.reshape(-1)[:1] for n, t in tensors.items()}
+        elif fault == "round":
+            body["round"] = 7
+        changed = seal(letter.kind, letter.run, letter.site, body, tensors, answers=mark(raw))
+        return claim(changed) if fault == "claim" else changed
+    return answers
+
+def claim(raw):
+    '''The same message, whose first tensor is said to have ten gigabytes.'''
+    magic, version, length, payload = struct.unpack_from("<4sHIQ", raw)
+    text = json.loads(raw[18 : 18 + length])
+    text["tensors"][0][2] = [2_500_000_000]
+    head = json.dumps(text).encode()
+    body = struct.pack("<4sHIQ", magic, version, len(head), payload) + head + raw[18 + length : -16]
+    return body + hashlib.blake2b(body, digest_size=16).digest()
+"""
+FAULTS = {
+    "east": {"1": "NaN"},
+    "north": {"2": "claim"},
+    "west": {"1": "shapes", "2": "round", "3": "sleep"},
+}
+SAID = (
+    "round 1: refused east: tensor 'control/change' has values that are not finite",
+    "round 1: refused west: tensor",
+    "refused a message of north: the header cannot be read (the tensors are longer",
+    "round 2: refused west: it belongs to west, round 7",
+    "round 3: without west: it was too late",
+)
+
+
+def deadline() -> float:
+    """Seconds a turn may take here: three sites start at once, and a busy machine is slower."""
+    began = time.monotonic()
+    command = [sys.executable, "-c", "import vitrail.flower.client_app"]
+    paths = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    started = [subprocess.Popen(command, env={**os.environ, **paths}) for _ in SITES]
+    assert not any(process.wait() for process in started)
+    return 10.0 + 4.0 * (time.monotonic() - began)
 
 
 def vitrail(*words: str, cwd: Path, log: Path, **more: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", "from vitrail.cli import main; main()", "flower", *words]
-    paths = os.pathsep.join([more.pop("SPY", ""), *[p for p in sys.path if p]])
+    paths = os.pathsep.join([more.pop("HOOK", ""), *[p for p in sys.path if p]])
     with log.open("ab") as handle:
         return subprocess.Popen(
             command,
@@ -81,40 +158,62 @@ def until(true, seconds: float = 400.0) -> None:
         time.sleep(0.3)
 
 
-def test_same_bits_through_a_killed_server_and_a_killed_site(birds, field) -> None:
-    """Insecure, because only there may draws follow from the seed; killed in the middle."""
+def test_faults_and_kills_cost_what_they_must_and_no_more(birds, field) -> None:
+    """Insecure, because only there may draws follow from the seed. Sites send rubbish or sleep;
+    the server and a site are killed in the middle: the bits are those of a federation in one
+    process in which the same sites were away in the same rounds."""
     root, go = field
     terms = {"method": {"name": "scaffold"}, "run": {"rounds": 3, "batch_size": 8, "seed": 5}}
-    start(birds.simulated(**terms), root / "simulated")
+    coordinate(absent(birds.loop(root / "loop")), birds.coordinator(**terms), root / "expected", 3)
     (root / "fed.toml").write_text(dump(birds.coordinator(**terms).config))
-    (root / "spy").mkdir()
-    (root / "spy" / "sitecustomize.py").write_text(SPY)
-    spy = {"SPY": str(root / "spy"), "SPY_FILE": str(root / "connections")}
+    (root / "hook").mkdir()
+    (root / "hook" / "sitecustomize.py").write_text(HOOK)
+    (root / "hook" / "hostile.py").write_text(HOSTILE)
+    hook = {"HOOK": str(root / "hook"), "SPY_FILE": str(root / "connections")}
     port = str(free_port())
     serve = ("server", "fed.toml", "--out", "run", "--port", port, "--sites", "3", "--insecure")
+    patience = deadline()
+    serve = (*serve, "--timeout", str(patience))
     attend = ("--server", f"127.0.0.1:{port}", "--insecure", "--seeded", "--yes", "--once")
-    server = go(*serve, log="server.log", **spy)
-    sites = {
-        name: go("site", "--file", f"{name}.toml", *attend, log=f"{name}.log", **spy)
-        for name in SITES
-    }
-    checkpoints = root / "run" / "server" / "checkpoints"
-    until(lambda: (checkpoints / "round-00001.safetensors").exists())
-    os.kill(server.pid, signal.SIGKILL)
-    server.wait()
-    server = go(*serve, log="server.log", **spy)
+
+    def site(name: str) -> subprocess.Popen[bytes]:
+        faults = {"HOSTILE": json.dumps(FAULTS[name]), "SLEEP": str(patience + 5)}
+        return go("site", "--file", f"{name}.toml", *attend, log=f"{name}.log", **hook, **faults)
+
+    server = go(*serve, log="server.log", **hook)
+    sites = {name: site(name) for name in SITES}
+    until((root / "run" / "server" / "checkpoints" / "round-00001.safetensors").exists)
+    for process in (server, sites["north"]):
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    server, sites["north"] = go(*serve, log="server.log", **hook), site("north")
     assert server.wait(600) == 0, (root / "server.log").read_text()
-    for name, site in sites.items():
-        assert site.wait(60) == 0, (root / f"{name}.log").read_text()
-    assert same(root / "run", root / "simulated")
+    for name, process in sites.items():
+        assert process.wait(120) == 0, (root / f"{name}.log").read_text()
+    log = (root / "run" / "log.txt").read_text()
+    assert all(said in log for said in SAID), log
+    assert same(root / "run", root / "expected")
     assert "INSECURE" in (root / "server.log").read_text()
     hosts = set((root / "connections").read_text().split())
     assert hosts <= {"127.0.0.1", "::1", "localhost"}, hosts
 
 
+def absent(loop):
+    """The same federation, in which a site with a fault in a round does not answer in it."""
+    for name, faults in FAULTS.items():
+
+        def away(raw, reply, faults=faults):
+            task = unseal(raw).body.get("task")
+            lost = task and not task["closing"] and str(task["round"]) in faults
+            return Missing("away") if lost else reply
+
+        loop.spoil[name] = away
+    return loop
+
+
 def test_keys_decide_who_takes_part(birds, field) -> None:
     root, go = field
-    terms = {"run": {"rounds": 1, "batch_size": 8, "seed": 5}}
+    terms = {"run": {"rounds": 1, "batch_size": 8, "seed": 5}, "release": {"secure_sum": True}}
     (root / "fed.toml").write_text(dump(birds.coordinator(**terms).config))
     make_keys(root / "keys", ["east", "north"], ["localhost", "127.0.0.1"])
     make_keys(root / "others", ["west", "north"], ["localhost"])
