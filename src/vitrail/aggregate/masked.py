@@ -8,6 +8,7 @@ every site: the sum of those tells whether the masks canceled.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -119,7 +120,8 @@ class MaskedSum:
             total = part if noise is None else noise(rule, part)
             found, figures = rule.finish(total, weight, own)
             tensors, metrics = tensors | found, metrics | figures
-        if reason := Guard(self.schema, self.sent, self.options.max_norm).total_refusal(tensors):
+        made = replace(self.schema, up=tuple(f for f in self.schema.up if f.name in tensors))
+        if reason := Guard(made, self.sent, self.options.max_norm).total_refusal(tensors):
             return self._nothing({ALL: reason})
         return Sums(tensors, metrics, tuple(self._accepted), dict(self._refused))
 
