@@ -16,12 +16,18 @@ from vitrail.attack.candidates import MembershipInference
 from vitrail.attack.cases import Cases, Choice
 from vitrail.attack.labels import infer, recovered
 from vitrail.attack.membership import Membership
+from vitrail.attack.originals import originals
 from vitrail.attack.prototypes import PatchRow, PatchSearch
+from vitrail.attack.shared import read_shared
+from vitrail.attack.spoils import Matching, SharedAttack
 from vitrail.attack.trial import Case, Row, Trial
 from vitrail.engine.loaded import Run
+from vitrail.engine.reference import images_of
 from vitrail.errors import ConfigError, nearest
 from vitrail.registry import load_plugins
 from vitrail.rng import server
+
+_SHARED = 200  # shared images that are looked at where nobody says how many
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class Assault:
     label_recovery: float | None
     patches: Mapping[str, Sequence[PatchRow]] = field(default_factory=dict)  # by site
     members: tuple[Membership, ...] = ()
+    matchings: tuple[Matching, ...] = ()
     public: bool = False
 
     def lines(self) -> list[str]:
@@ -45,6 +52,7 @@ class Assault:
         for site, rows in self.patches.items():
             told += [f"{site}, {row.sentence()}" for row in rows]
         told += [one.sentence() for one in self.members]
+        told += [one.sentence() for one in self.matchings]
         return told
 
     def to_json(self) -> dict[str, Any]:
@@ -57,6 +65,7 @@ class Assault:
                 site: [row.to_json() for row in rows] for site, rows in self.patches.items()
             },
             "members": [one.to_json() for one in self.members],
+            "matchings": [one.to_json() for one in self.matchings],
         }
 
 
@@ -101,8 +110,17 @@ def assault(
     for asking in members:
         made = asking.find(run, chosen.sites, chosen.round, tell(asking.name))
         found = replace(found, members=(*found.members, *made))
-    if len(members) == len(attacks):
+    shared = [a for a in attacks if isinstance(a, SharedAttack)]
+    if shared:
+        found = _shared(found, run, shared, chosen, Trial(key, budget or Budget(), tell))
+    if len(members) + len(shared) == len(attacks):
         return found
+    if shared:
+        raise ConfigError(
+            "attacks on shared images and on updates get different images back",
+            where="--attacks",
+            hint="Give them in two commands.",
+        )
     cases = Cases(run, chosen, key)
     trial = Trial(key, budget or Budget(), tell, state or run.path / "attacks")
     plain = cases.build()
@@ -124,6 +142,22 @@ def _held(run: Run) -> Path | None:
     """The file of the public images that the server of a run holds anyway."""
     public = run.config.data.public
     return None if public is None or public.path is None else Path(public.path)
+
+
+def _shared(
+    found: Assault, run: Run, attacks: Sequence[SharedAttack], choice: Choice, trial: Trial
+) -> Assault:
+    """Attacks on the images that sites shared, all on the same ones."""
+    table = read_shared(run, choice.sites)
+    truth = originals(table, images_of(run), choice.images or _SHARED, trial.key.at("originals"))
+    spoils = [a.look(table, truth, trial.plain_job(a)) for a in attacks]
+    return replace(
+        found,
+        rows=tuple(row for one in spoils for row in one.rows),
+        truth=truth.images,
+        members=(*found.members, *(m for one in spoils for m in one.members)),
+        matchings=tuple(m for one in spoils for m in one.matchings),
+    )
 
 
 def _patches(attack: PatchSearch, cases: Sequence[Case], trial: Trial) -> dict[str, list[PatchRow]]:

@@ -18,7 +18,7 @@ from vitrail.config.schema import Table
 from vitrail.registry import Registry
 
 Needs = Literal["update", "gradient"]
-Kind = Literal["images", "patches", "members"]
+Kind = Literal["images", "patches", "members", "shared"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Recovery:
 class Attack:
     """One way to find something out. `needs` says what it works on; `Options` are its keys.
 
-    `kind` says what comes out: images, patches that explain prototypes, or who was a member.
+    `kind` says what comes out: images, patches that explain prototypes, or who was a member; or
+    that it looks at images that were shared.
     """
 
     summary: ClassVar[str] = ""

@@ -7,15 +7,15 @@ that an attack can go in at any stage. Nothing adversarial is needed at this siz
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.optim.adam import adam
 
+from vitrail.attack.budget import Tell
+from vitrail.attack.descent import descend
 from vitrail.data.store import cache_folder
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import read_tensors, write_tensors
@@ -91,9 +91,6 @@ class _Encoder(nn.Sequential):
         super().__init__(*layers, nn.Flatten(), nn.Linear(before * side * side, LATENT))
 
 
-Tell = Callable[[int, int, str], None]
-
-
 def train_generator(
     images: npt.NDArray[np.uint8],
     key: Key,
@@ -107,26 +104,18 @@ def train_generator(
     size, channels = int(images.shape[1]), int(images.shape[3])
     with scope(key.at("weights")):
         generator, encoder = Generator(channels, size), _Encoder(channels, size)
-    leaves: list[Tensor] = [*generator.parameters(), *encoder.parameters()]
-    means, squares = ([torch.zeros_like(p) for p in leaves] for _ in range(2))
-    counts = [torch.zeros(()) for _ in leaves]
     draw = key.at("batches").torch()
-    for step in range(steps):
+
+    def loss() -> Tensor:
         at = torch.randint(len(images), (batch,), generator=draw).numpy()
         x = torch.from_numpy(images[at]).permute(0, 3, 1, 2).float() / 255
         z = encoder(x)
         noise = torch.randn(z.shape, generator=draw)
         # A little noise and a pull to zero keep the latents where the attack draws its starts.
-        loss = (generator(z + 0.1 * noise) - x).square().mean() + 1e-4 * z.square().mean()
-        slopes = torch.autograd.grad(loss, leaves)
-        with torch.no_grad():
-            adam(
-                leaves, list(slopes), means, squares, [], counts, foreach=False, amsgrad=False,
-                beta1=0.9, beta2=0.999, lr=1e-3 if step < 0.7 * steps else 2e-4,
-                weight_decay=0.0, eps=1e-8, maximize=False,
-            )  # fmt: skip
-        if tell is not None:
-            tell(step + 1, steps, f"error {float(loss.detach()):.4f}")
+        found: Tensor = (generator(z + 0.1 * noise) - x).square().mean() + 1e-4 * z.square().mean()
+        return found
+
+    descend([*generator.parameters(), *encoder.parameters()], loss, steps, tell)
     return generator.eval().requires_grad_(False)
 
 

@@ -140,7 +140,7 @@ def membership(
 
     Without `train` there are no shadow models and no LiRA.
     """
-    found = [_told("loss threshold", name, loss_scores(target, labels), member)]
+    found = [judged("loss threshold", name, loss_scores(target, labels), member)]
     if train is None or key is None:
         return found
     seen = halves(len(labels), shadows, key.at("halves"))
@@ -149,10 +149,11 @@ def membership(
         made.append(train(own, key.at("shadow", number)))
         tell(number + 1, shadows, "shadow models")
     scores = lira_scores(target, torch.stack(made), seen, labels)
-    return [*found, _told(f"LiRA, {shadows} shadow models", name, scores, member)]
+    return [*found, judged(f"LiRA, {shadows} shadow models", name, scores, member)]
 
 
-def _told(attack: str, target: str, scores: Tensor, member: Tensor) -> Membership:
+def judged(attack: str, target: str, scores: Tensor, member: Tensor) -> Membership:
+    """How well scores tell the candidates that are members, [N] bool, from the others."""
     inside, outside = scores[member], scores[~member]
     return Membership(
         attack,

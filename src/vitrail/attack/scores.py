@@ -85,10 +85,30 @@ def score(found: Tensor, truth: Tensor, others: Tensor | None = None) -> list[Sc
         raise DataError("a recovered image has pixels that are no numbers")
     errors = distances(found, truth)
     rows, columns = linear_sum_assignment(errors.numpy())
+    return _scored(found, truth, others, errors, rows.tolist(), columns.tolist())
+
+
+def paired(found: Tensor, truth: Tensor, others: Tensor | None = None) -> list[Score]:
+    """Scores of images of which it is known what each should be: the one of the same number."""
+    if found.shape != truth.shape:
+        raise DataError(f"images {tuple(found.shape)} are compared with {tuple(truth.shape)}")
+    at = list(range(len(found)))
+    return _scored(found, truth, others, distances(found, truth), at, at)
+
+
+def _scored(
+    found: Tensor,
+    truth: Tensor,
+    others: Tensor | None,
+    errors: Tensor,
+    rows: list[int],
+    columns: list[int],
+) -> list[Score]:
+    """Each found image of `rows` beside the true one of `columns`."""
     rest = distances(found, others) if others is not None and len(others) else None
     likeness = ssim(found[rows], truth[columns])
     made = []
-    for at, (row, column) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
+    for at, (row, column) in enumerate(zip(rows, columns, strict=True)):
         own = errors[row, column]
         nearest = bool(errors[row].argmin() == column)
         if rest is not None:

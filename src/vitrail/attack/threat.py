@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 Labels = Literal["known", "inferred"]
 Statistics = Literal["batch", "running", "none"]
-Sees = Literal["update", "sum"]
+Sees = Literal["update", "sum", "images"]
 
 
 @dataclass(frozen=True)
@@ -15,9 +15,10 @@ class ThreatModel:
     """An honest-but-curious server: it follows the protocol and looks at what it receives.
 
     It always knows the model it sent, the configuration of the run and the declaration of what
-    is released. `sees` says whether it has a site's own update or only the sum over sites;
-    `statistics` how the sites' BatchNorm layers normalize while they train; `rounds` which
-    rounds it puts together; `unknown` counts the tensors that never left a site.
+    is released. `sees` says whether it has a site's own update, only the sum over sites, or the
+    images that sites shared; `statistics` how the sites' BatchNorm layers normalize while they
+    train; `rounds` which rounds it puts together; `unknown` counts the tensors that never left a
+    site.
     """
 
     sees: Sees = "update"
@@ -44,6 +45,8 @@ class ThreatModel:
 
     def sentence(self) -> str:
         """All of it in words."""
+        if self.sees == "images":
+            return self._shared()
         what = "one site's update" if self.sees == "update" else "only the sum of all updates"
         rounds = ", ".join(map(str, self.rounds))
         steps = "1 local step" if self.local_steps == 1 else f"{self.local_steps} local steps"
@@ -61,4 +64,15 @@ class ThreatModel:
             parts.append("adapts to the defense")
         if self.unknown:
             parts.append(f"{self.unknown} tensors never left the site")
+        return "; ".join((*parts, *self.notes))
+
+    def _shared(self) -> str:
+        """The words for what was shared as images."""
+        rounds = ", ".join(map(str, self.rounds))
+        parts = [
+            f"has the {self.images} images that sites shared (round {rounds}), and knows the model "
+            "that was sent and how they were made",
+            f"public images: {self.public_data or 'none'}",
+            f"defense: {', '.join(self.defense) or 'none'}",
+        ]
         return "; ".join((*parts, *self.notes))

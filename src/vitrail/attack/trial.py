@@ -159,6 +159,10 @@ class Trial:
         file = None if self.state is None else self.state / f"{attack.name}-{digest}.safetensors"
         return Job(self.budget, self.key.at(attack.name), self.tell(attack.name), file, same)
 
+    def plain_job(self, attack: Attack) -> Job:
+        """The job of an attack that keeps no state."""
+        return Job(self.budget, self.key.at(attack.name), self.tell(attack.name))
+
 
 def fingerprint(scene: Scene) -> str:
     """A digest of the updates on the table and of the labels that go with them."""

@@ -69,7 +69,7 @@ def _plain(row: Row) -> dict[str, Any]:
 def leakage(name: str, found: Mapping[str, Any]) -> tuple[Block, ...]:
     """PSNR by defense and attack as a picture, everything as a table, who the attacker was."""
     rows = attack_rows(found)
-    beside = [*_members(name, found), *_units(name, found)]
+    beside = [*_members(name, found), *_matchings(name, found), *_units(name, found)]
     if not rows:
         return tuple(beside) or (Missing(say("The file of attacks has no rows.")),)
     blocks: list[Block] = []
@@ -132,6 +132,11 @@ def _threat(found: Mapping[str, Any]) -> str | None:
     threat = next((row["threat"] for row in rows if isinstance(row.get("threat"), Mapping)), None)
     if threat is None:
         return None
+    if threat.get("sees") == "images":
+        return (
+            f"The attacker has the {threat.get('images', '?')} images that sites shared, and knows "
+            "the model that was sent and how they were made."
+        )
     sees = "one site's update" if threat.get("sees") == "update" else "only the sum of all updates"
     return (
         f"The attacker knows the model that was sent and sees {sees}; labels "
@@ -156,7 +161,23 @@ def _members(name: str, found: Mapping[str, Any]) -> list[Table]:
     )
     keys = ("name", "target", "auc", "tpr", "fpr", "members", "others")
     values = tuple(tuple(row.get(key) for key in keys) for row in rows)
-    return [Table(f"{name}-members", "Who was in the training images?", columns, values)]
+    return [Table(f"{name}-members", "Who was among the images?", columns, values)]
+
+
+def _matchings(name: str, found: Mapping[str, Any]) -> list[Table]:
+    """How often a shared image finds the one it was made of."""
+    rows = _listed(found, "matchings")
+    if not rows:
+        return []
+    columns = (
+        Column("distance"),
+        Column("find their original", partial(percent, places=1), number=True),
+        Column("shared images", number=True),
+        Column("candidates", number=True),
+    )
+    keys = ("norm", "found", "images", "candidates")
+    values = tuple(tuple(row.get(key) for key in keys) for row in rows)
+    return [Table(f"{name}-matchings", "Do shared images find their originals?", columns, values)]
 
 
 def _units(name: str, found: Mapping[str, Any]) -> list[Table]:

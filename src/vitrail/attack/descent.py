@@ -1,0 +1,31 @@
+"""How an attacker trains a small network of its own: Adam, slower in the last third."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.optim.adam import adam
+
+from vitrail.attack.budget import Tell
+
+
+def descend(
+    leaves: Sequence[Tensor], loss: Callable[[], Tensor], steps: int, tell: Tell | None = None
+) -> None:
+    """Move `leaves` so that `loss`, which draws its own batch at each call, becomes small."""
+    own = list(leaves)
+    means, squares = ([torch.zeros_like(p) for p in own] for _ in range(2))
+    counts = [torch.zeros(()) for _ in own]
+    for step in range(steps):
+        value = loss()
+        slopes = torch.autograd.grad(value, own)
+        with torch.no_grad():
+            adam(
+                own, list(slopes), means, squares, [], counts, foreach=False, amsgrad=False,
+                beta1=0.9, beta2=0.999, lr=1e-3 if step < 0.7 * steps else 2e-4,
+                weight_decay=0.0, eps=1e-8, maximize=False,
+            )  # fmt: skip
+        if tell is not None:
+            tell(step + 1, steps, f"error {float(value.detach()):.4f}")

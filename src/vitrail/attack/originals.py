@@ -1,0 +1,52 @@
+"""Which image each shared one was made of: for scoring only, from the data source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.attack.shared import SharedTable, by_view
+from vitrail.attack.truth import Rows, unit
+from vitrail.engine.federation import Federation
+from vitrail.errors import RunError
+from vitrail.rng import Key
+
+
+@dataclass(frozen=True)
+class Originals:
+    """Shared images of all views beside the images they were made of, and images nobody shared.
+
+    `shared` is [views, N, C, H, W], `images` [N, C, H, W], `others` [K, C, H, W].
+    """
+
+    shared: Tensor
+    images: Tensor
+    others: Tensor
+    rows: Rows
+
+
+def originals(table: SharedTable, federation: Federation, count: int, key: Key) -> Originals:
+    """At most `count` of the shared images, drawn over all sites, and as many test images."""
+    shared, rows = [], []
+    for own in table.sets:
+        train = federation.sites[own.site].train
+        shared.append(by_view(own, len(train)))
+        rows.append(train)
+    views = min(len(own) for own in shared)
+    every = torch.cat([own[:views] for own in shared], 1)
+    at = np.sort(key.at("shared").numpy().permutation(every.shape[1])[:count])
+    sites = federation.sites.values()
+    tested = np.concatenate([*(site.test for site in sites), federation.server_test])
+    if not len(tested):
+        raise RunError(
+            "this run held no image back, so that there is none that nobody shared",
+            where=str(table.server.run.path),
+            hint="Set partition.test_fraction, or use data with a test split.",
+        )
+    chosen = key.at("others").numpy().permutation(tested)[:count]
+    mine = np.concatenate(rows)[at]
+    images = federation.images.images
+    return Originals(every[:, torch.from_numpy(at)], unit(images[mine]), unit(images[chosen]), mine)

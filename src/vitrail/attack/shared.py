@@ -1,0 +1,149 @@
+"""Images that sites shared, as the server received them, and how it would make such images itself.
+
+The server knows the method, its options and the model that it sent, so it can put any image of
+its own through the very phase in which a site makes what it shares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from vitrail.attack.reading import Server
+from vitrail.attack.threat import ThreatModel
+from vitrail.data.normalize import Normalize
+from vitrail.data.partition import SiteRows
+from vitrail.engine.loaded import Run
+from vitrail.engine.plan import StagePlan
+from vitrail.engine.transcript import Recording
+from vitrail.errors import ConfigError, RunError, nearest
+from vitrail.local.evaluate import logits_of
+from vitrail.local.inputs import Inputs
+from vitrail.local.session import Site
+from vitrail.models.flat import FlatModel
+from vitrail.rng import Key
+
+PIXELS, TARGETS = "/pixels", "/targets"
+
+
+@dataclass(frozen=True)
+class SharedSet:
+    """What one site shared: pixels [M, C, H, W], about 0 to 1, and their labels."""
+
+    site: str
+    pixels: Tensor
+    targets: Tensor
+
+
+@dataclass(frozen=True)
+class SharedTable:
+    """Everything that was shared in a run, with what the server knows of its making."""
+
+    server: Server
+    stage: StagePlan
+    name: str  # of the tensors, without `/pixels`
+    sent: dict[str, Tensor]
+    sets: tuple[SharedSet, ...]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
+        return self.server.shape
+
+    def threat(self, public: str | None = None, *notes: str) -> ThreatModel:
+        """An attacker who holds what was shared and knows how it was made."""
+        config = self.server.plan.config
+        return ThreatModel(
+            sees="images",
+            rounds=(self.stage.first,),
+            images=sum(len(own.targets) for own in self.sets),
+            public_data=public,
+            defense=(*config.release.defenses, *_protection(self.server.plan.method.options)),
+            notes=notes,
+        )
+
+    def imitate(self, images: npt.NDArray[np.uint8], key: Key) -> Tensor:
+        """Other images [N, H, W, C] as a site would share them: [views, N, C, H, W].
+
+        Their labels are those that the sent model gives them; every draw is the attacker's own.
+        """
+        server = self.server
+        server.network.load_state_dict(server.whole(self.sent))
+        server.network.eval()
+        rows = np.arange(len(images))
+        normalize = Normalize.of(server.plan.config, self.shape[0])
+        inputs = Inputs(images, np.zeros(len(images), np.int64), normalize)
+        guessed = logits_of(server.network, inputs, rows).argmax(1).numpy().astype(np.int64)
+        site = Site(
+            name="",
+            rows=SiteRows("", rows, rows[:0]),
+            inputs=replace(inputs, labels=guessed),
+            model=FlatModel(server.network),
+            state={},
+            key=key,
+            shared=self.stage.shared,
+            down=self.sent,
+        )
+        ctx = server.plan.context(self.stage.first, len(server.run.sites))
+        for phase in self.stage.stage.train:
+            phase(site, ctx)
+        return _by_view(site.out[self.name + PIXELS].permute(0, 3, 1, 2), len(images))
+
+
+def _by_view(pixels: Tensor, images: int) -> Tensor:
+    """Shared images [views * N, ...] by view; what is not made of single images is refused."""
+    if images == 0 or len(pixels) % images or not len(pixels):
+        raise RunError(
+            f"{len(pixels)} shared images were made of {images}: which is whose cannot be told",
+            where="--attacks",
+            hint="Attack a run in which each image is shared by itself (fraction = 1, group = 1).",
+        )
+    return pixels.reshape(-1, images, *pixels.shape[1:])
+
+
+def read_shared(run: Run, sites: tuple[str, ...] = ()) -> SharedTable:
+    """What the named sites (or all) shared, from the transcript; `sites/` is not looked into."""
+    server = Server(run)
+    told = ((stage, field.name) for stage in server.plan.stages for field in stage.schema.up)
+    stage, name = next(((s, n) for s, n in told if n.endswith(PIXELS)), (None, ""))
+    if stage is None:
+        raise RunError(
+            f"{run.config.method.name} shares no images",
+            where="--attacks",
+            hint="Attack a run of fedxds, or use ig.",
+        )
+    tape = Recording(run.folder.server)
+    answered = tape.sites(stage.first)
+    for site in sites:
+        if site not in answered:
+            raise ConfigError(
+                f"{site!r} shared nothing in this run",
+                where="--site",
+                hint=nearest(site, answered),
+            )
+    sets = []
+    for site in sites or answered:
+        tensors = tape.received(stage.first, site).update.tensors
+        pixels = tensors[name].permute(0, 3, 1, 2).float()
+        if not bool(torch.isfinite(pixels).all()):
+            raise RunError("shared pixels that are no numbers", where=f"site {site!r}")
+        targets = tensors[name.removesuffix(PIXELS) + TARGETS]
+        sets.append(SharedSet(site, pixels.contiguous(), targets))
+    sent = tape.sent(stage.first)
+    return SharedTable(server, stage, name.removesuffix(PIXELS), sent, tuple(sets))
+
+
+def by_view(own: SharedSet, images: int) -> Tensor:
+    """A site's shared images as [views, N, C, H, W]: in the order of the images they are of."""
+    return _by_view(own.pixels, images)
+
+
+def _protection(options: Any) -> tuple[str, ...]:
+    """What the method itself does to images, where its options say so."""
+    mode = getattr(options, "protection", None)
+    return () if mode is None else (f"{mode} of shared images",)
