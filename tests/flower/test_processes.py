@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -91,9 +92,9 @@ FAULTS = {
     "west": {"1": "shapes", "2": "round", "3": "sleep"},
 }
 SAID = (
-    "round 1: refused east: tensor 'control/change' has values that are not finite",
-    "round 1: refused west: tensor",
-    "refused a message of north: the header cannot be read (the tensors are longer",
+    r"round 1: refused east: tensor .* has values that are not finite",
+    r"round 1: refused west: tensor .* has shape \[1\]",
+    r"refused a message of north: .*the tensors are longer than the message",
     "round 2: refused west: it belongs to west, round 7",
     "round 3: without west: it was too late",
 )
@@ -191,7 +192,7 @@ def test_faults_and_kills_cost_what_they_must_and_no_more(birds, field) -> None:
     for name in ("east", "north"):  # the third may still be asleep
         assert sites[name].wait(120) == 0, (root / f"{name}.log").read_text()
     log = (root / "run" / "log.txt").read_text()
-    assert all(said in log for said in SAID), log
+    assert all(re.search(said, log) for said in SAID), log
     assert same(root / "run", root / "expected")
     assert "INSECURE" in (root / "server.log").read_text()
     hosts = set((root / "connections").read_text().split())

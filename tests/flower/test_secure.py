@@ -93,6 +93,30 @@ def test_keys_are_signed_and_a_swapped_one_stops_the_sum(birds, tmp_path) -> Non
     assert "round 1: void" in log
 
 
+@pytest.mark.parametrize("changes", [{"epoch": 99}, {"epoch": -1}, "another's"])
+def test_a_key_that_would_void_every_round_to_come_is_not_taken(changes, birds, tmp_path) -> None:
+    loop, others = birds.loop(tmp_path), {}
+
+    def lies(raw, reply):
+        letter = unseal(reply)
+        key = letter.body.get("key")
+        if letter.kind != "turn" or key is None:
+            return reply
+        other = others["west"] if changes == "another's" else {**key, **changes}
+        body = {**letter.body, "key": other}
+        return seal(letter.kind, letter.run, letter.site, body, letter.tensors, answers=mark(raw))
+
+    def listens(raw, reply):
+        others["west"] = unseal(reply).body.get("key") or others.get("west")
+        return reply
+
+    loop.spoil |= {"north": lies, "west": listens}
+    loop.stations = {name: loop.stations[name] for name in ("west", "north", "east")}
+    coordinate(loop, birds.coordinator(**SECURE), tmp_path / "run", 3)
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "void" not in log and "refused" not in log
+
+
 def test_a_replayed_key_of_another_run_is_refused(birds, tmp_path) -> None:
     keys = make_keys(tmp_path / "keys", SITES, ["localhost"])
     vouch = NodeVouch(keys.site("north"))

@@ -91,7 +91,7 @@ class Attempts:
         """Whether an answer passes the guard and is added up."""
         update, weight = reply.update, self.weights[task.site]
         if reply.key is not None:
-            self.versions.keys[task.site] = reply.key
+            self.versions.announce(task.site, reply.key, self.ctx.round)
         expected = (task.site, self.ctx.round, self.ctx.stage)
         limits = self.plan.method.limits(self.server.roster[task.site], self.ctx)
         reason = reply.withheld or total.offer(update, weight, expected, limits)

@@ -39,3 +39,10 @@ class Versions:
         """Remember that a site holds what was brought to it."""
         if task.lacks:
             self.holds[task.site] = sorted({*self.holds.get(task.site, ()), *task.lacks})
+
+    def announce(self, site: str, key: PublicKey, round_: int) -> None:
+        """Take a site's next key. One that says another round, or is somebody else's, would void
+        every round to come; the site goes on with the one it has."""
+        taken = {other.public for name, other in self.keys.items() if name != site}
+        if key.epoch == round_ and key.public not in taken:
+            self.keys[site] = key

@@ -170,7 +170,10 @@ def _facts(raw: Any, site: str) -> dict[str, float]:
 def _key(raw: Any, site: str) -> PublicKey:
     """The key that a site adds up with first."""
     try:
-        return PublicKey.read(raw)
+        key = PublicKey.read(raw)
+        if key.epoch:
+            raise ValueError("it is not a first one")
+        return key
     except (TypeError, ValueError) as err:
         raise RunError(f"site {site!r} announced no key for secure sums ({err})") from err
 
