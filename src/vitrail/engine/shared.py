@@ -65,13 +65,15 @@ class Shared:
         if not most:
             return f"none of {self.of:,} numbers"
         up_to = "at most " if len(counts) > 1 else ""
-        in_all = "" if self.always else "at most "
+        masked = any(stage.masked for stage in self.stages)
+        in_all = "" if self.always or masked else "at most "
         whole = dict.fromkeys(name for stage in self.stages for name in stage.whole)
         also = f", and {' and '.join(whole)}" if whole else ""
         return (
             f"{up_to}{most:,} of {self.of:,} numbers ({percent(most, self.of)}) a round"
-            f"{' in a masked sum' if any(s.masked for s in self.stages) else ''}, "
+            f"{' in a masked sum' if masked else ''}, "
             f"{in_all}{size(self.bytes_up)} a site in all{also}"
+            f"{', more where a sum is tried again' if masked else ''}"
         )
 
     def lines(self) -> list[str]:
