@@ -86,7 +86,7 @@ def _sharing(plan: Plan) -> StagePlan:
         if any(hasattr(phase, "show") for phase in stage.stage.train):
             return stage
     raise ConfigError(
-        f"{plan.config.method.name} shares no images, so there is nothing to preview",
+        f"{plan.config.method.name} shares no images that are known before it runs",
         where="method.name",
         hint='A method that does is "fedxds".',
     )
