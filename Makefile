@@ -4,7 +4,7 @@ PYTHON := $(shell command -v $(PYTHON) 2>/dev/null || command -v python3)
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo demo-flower test check bench-engine bench-push bench-tip clean setup
+.PHONY: demo demo-flower test check bench-engine bench-push bench-tip bench-flower clean setup
 
 setup: .venv/ready
 
@@ -40,6 +40,9 @@ bench-push: .venv/ready
 
 bench-tip: .venv/ready
 	$(BIN)/python benchmarks/tip.py
+
+bench-flower: .venv/ready
+	$(BIN)/python benchmarks/flower_overhead.py
 
 benchmarks/.peers:
 	PYTHON=$(PYTHON) sh benchmarks/peers/setup.sh
