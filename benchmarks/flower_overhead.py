@@ -5,7 +5,9 @@
 Three sites, images of 3x32x32, ResNet8, FedAvg. Contestants take turns: the engine in one process,
 the same with secure sums, a link inside one process (every message sealed, opened and played as at
 a site, data read anew), and Flower's own processes on loopback, with TLS and node keys and without.
-Rounds are timed by the coordinator; the first of each run is left out, where imports are cold.
+Rounds are timed by the coordinator; the first of each run is left out, where imports are cold. The
+processor time of a whole run, all its processes and both ends of it included, is divided by its
+rounds: it is what to compare on a machine with busy neighbors.
 Then the pieces of a turn at a site are timed one by one.
 """
 
@@ -13,11 +15,11 @@ from __future__ import annotations
 
 import argparse
 import csv
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -167,7 +169,7 @@ def seconds(run: Path) -> tuple[float, float]:
 
 
 def pieces(field: Field, folder: Path) -> dict[str, float]:
-    """What a turn at a site costs beside its training, in seconds, each in its best of five."""
+    """What a turn at a site costs beside its training, in CPU seconds, the least of a few tries."""
     station = Station(field.home("north", folder), seeded=True)
     loaded = station.home.joined(_terms(field))
     ground = station._ground(station.home.run_folder("x"), loaded)
@@ -196,12 +198,20 @@ def _terms(field: Field) -> dict[str, Any]:
     return terms_of(field.loaded(False).config)
 
 
+def processor() -> float:
+    """Seconds of processor time of this process and of all it has waited for."""
+    return sum(
+        sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+
+
 def _best(what: Callable[[], object], times: int = 5) -> float:
+    """The least processor time of some tries."""
     found = []
     for _ in range(times):
-        began = time.perf_counter()
+        began = processor()
         what()
-        found.append(time.perf_counter() - began)
+        found.append(processor() - began)
     return min(found)
 
 
@@ -222,7 +232,7 @@ def main() -> None:
         contestants["processes, TLS and keys"] = lambda field, folder: processes(
             field, folder, tls=True
         )
-    took: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
+    took: dict[str, list[tuple[float, float, float]]] = {name: [] for name in contestants}
     with tempfile.TemporaryDirectory(prefix="vitrail-") as scratch:
         root = Path(scratch)
         field = Field(root, args.images, args.epochs, args.rounds)
@@ -230,19 +240,22 @@ def main() -> None:
             for name, play in contestants.items():
                 folder = root / f"{turn}-{name}".replace(" ", "-").replace(",", "")
                 folder.mkdir()
-                took[name].append(seconds(play(field, folder)))
+                before = processor()
+                run = play(field, folder)
+                took[name].append((*seconds(run), (processor() - before) / args.rounds))
         found = pieces(field, root / "pieces")
     print(f"{args.images} images, {args.epochs} epochs, {args.rounds} rounds, n = {args.repeats}:")
-    base = [whole for whole, _ in took["engine"]]
+    base = [whole for whole, _, _ in took["engine"]]
     for name, each in took.items():
-        whole, training = (statistics.median(values) for values in zip(*each, strict=True))
-        ratios = sorted(own / other for (own, _), other in zip(each, base, strict=True))
+        whole, training, cpu = (statistics.median(values) for values in zip(*each, strict=True))
+        ratios = sorted(own[0] / other for own, other in zip(each, base, strict=True))
         print(
             f"  {name:<24} {whole:7.2f} s a round (a site's turn {training:.2f}), ratio "
-            f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+            f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}); "
+            f"{cpu:.2f} CPU s a round"
         )
     for name, value in found.items():
-        print(f"  {name:<40} {value:8.4f} s")
+        print(f"  {name:<40} {value:8.4f} CPU s")
 
 
 if __name__ == "__main__":
