@@ -131,6 +131,35 @@ def test_sharing_goes_with_the_rest(tiny, changes):
     assert run.finished and (run.path / "server/assets").exists()
 
 
+def test_masks_of_a_model_trained_with_dp_are_covered_from_both_sides(tiny):
+    """The images' line is formal given the model, and the model's own lines have an epsilon."""
+    run = tiny(
+        method={"name": "fedxds", "protection": "metric", "sigma": 0.5},
+        model={"norm": "group"},
+        release={"defenses": ["dp-sgd"], "dp-sgd": {"epsilon": 8.0, "delta": 1e-3}},
+    )
+    for site in run.sites:
+        (line,) = lines(run, site, "images")
+        assert line["guarantee"].startswith("formal: epsilon(distance)")
+        assert "in its own lines" in line["masks"]
+        spends = [spend for told in lines(run, site, "release") for spend in told["spends"]]
+        assert spends and 0 < max(spend["epsilon"] for spend in spends) <= 8.0 + 1e-6
+
+
+def test_a_noised_heatmap_of_a_class_is_told_with_its_budget(tiny):
+    run = tiny(
+        method={
+            "name": "fedxds",
+            "protection": "metric",
+            "sigma": 0.5,
+            "mask_from": "class",
+            "heat_epsilon": 2.0,
+        }
+    )
+    (line,) = lines(run, run.sites[0], "images")
+    assert line["guarantee"].startswith("formal: 2 for the masks") and line["epsilon_mask"] == 2.0
+
+
 @pytest.mark.parametrize(
     ("method", "told"),
     [
@@ -145,6 +174,8 @@ def test_sharing_goes_with_the_rest(tiny, changes):
         ({"protection": "metric", "sigma": 0}, "needs noise"),
         ({"protection": "local-dp", "regions": [{"box": [0, 0, 1, 1], "factor": 0.5}]}, "void"),
         ({"boxes": [[0.5, 0.5, 0.5, 0.5]]}, "holds no pixel"),
+        ({"heat_epsilon": 1.0}, 'mask_from = "class"'),
+        ({"heat_epsilon": 1.0, "mask_from": "class", "heat_noise": 1.0}, "leave out heat_noise"),
         ({"sparsity": 80}, "method.sparsity"),
     ],
     ids=lambda v: str(v)[:40],

@@ -11,7 +11,7 @@ from vitrail.errors import ConfigError, RunError
 from vitrail.explain.attribution import Settings, attribute
 from vitrail.local.inputs import Inputs
 from vitrail.local.session import Site
-from vitrail.local.share import Choice, choose, heatmaps, masks
+from vitrail.local.share import Choice, choose, heatmaps, masks, unit_length
 from vitrail.local.share_batches import SharedBatches, gathered
 from vitrail.local.share_filters import DETECTORS, inside, never_shared
 from vitrail.models.flat import FlatModel, Region
@@ -154,6 +154,29 @@ def test_noise_on_the_heatmap_changes_masks_and_comes_from_the_key(site):
     plain = choose(site, Choice(), server(9)).mask
     one, again = (choose(site, Choice(heat_noise=2.0), server(9)).mask for _ in range(2))
     assert torch.equal(one, again) and not torch.equal(one, plain)
+
+
+def test_a_class_heatmap_with_a_budget_moves_by_two_at_most_and_gets_its_noise(site):
+    """One image of a class is replaced: the sum of unit maps moves by 2 or less, others stay."""
+    rows, key = np.arange(COUNT), server(9)
+    choice = Choice(source="class", heat_sigma=1e-9)
+    before = heatmaps(site, rows, choice, key)
+    site.inputs.images[0] = 255 - site.inputs.images[0]  # of class 0
+    after = heatmaps(site, rows, choice, key)
+    moved = (after - before).double().flatten(1).norm(dim=1)
+    assert 0 < float(moved[0]) <= 2 + 1e-5 and moved[1:3].eq(0).all()
+    single = [heatmaps(site, rows[at : at + 1], choice, key) for at in (0, 3, 6, 9)]
+    assert all(float(one.double().norm()) == pytest.approx(1, abs=1e-5) for one in single)
+    torch.testing.assert_close(after[0], sum(single)[0], rtol=1e-4, atol=1e-5)
+    loud = heatmaps(site, rows, Choice(source="class", heat_sigma=50.0), key) - after
+    assert float(loud.flatten(1)[:3].std()) == pytest.approx(50.0, rel=0.1)
+    assert torch.equal(loud[0], loud[3]) and not torch.equal(loud[0], loud[1])
+
+
+def test_a_map_of_zeros_or_of_no_numbers_has_no_say():
+    heat = torch.stack([torch.zeros(2, 2), torch.full((2, 2), torch.nan), torch.eye(2)])
+    found = unit_length(heat)
+    assert found[:2].eq(0).all() and float(found[2].norm()) == pytest.approx(1)
 
 
 def test_shared_batches_go_in_cycles_through_all_images(site):

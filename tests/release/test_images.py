@@ -235,3 +235,27 @@ def test_no_image_and_one_image(mode, count):
     how = Protection(mode, sigma=0.1, group=2 if mode == "local-dp" else 1, epsilon_label=1.0)
     found = protect(images(count), labels(count), 3, how, server(1))
     assert len(found.pixels) == len(found.targets) == (0 if mode == "local-dp" else count)
+
+
+# masks that a class's images made together
+
+
+def line(**changes):
+    how = Protection(**{"sigma": 0.5, "class_masks": True, **changes})
+    return protect(torch.rand(6, 4, 4, 1), labels(6), 3, how, server(1)).line
+
+
+def test_masks_of_a_class_cost_a_budget_of_their_own():
+    told = line(mode="metric", epsilon_mask=1.5)
+    assert told["guarantee"].startswith("formal: 1.5 for the masks, and epsilon(distance)")
+    assert told["epsilon_mask"] == 1.5 and told["delta_mask"] == DELTA
+    told = line(mode="local-dp", epsilon=4.0, epsilon_label=2.0, epsilon_mask=1.5)
+    assert told["epsilon"] == 7.5 and told["delta"] == 2 * DELTA
+    assert told["guarantee"] == "formal: local DP"
+
+
+@pytest.mark.parametrize("mode", ["metric", "local-dp", "paper"])
+def test_without_one_nothing_is_promised(mode):
+    """One image moves the mask of every other: what is promised of it alone does not hold."""
+    told = line(mode=mode)
+    assert told["guarantee"].startswith("empirical") and "epsilon" not in told

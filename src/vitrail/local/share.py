@@ -30,7 +30,9 @@ class Choice:
 
     `source` says what a mask is made from: each image, the mean heatmap of its class at this
     site, or the model alone (the heatmap of a gray image). `heat_noise` is noise on the heatmap
-    before it is ranked, in units of its SD.
+    before it is ranked, in units of its SD; `heat_sigma` the deviation of noise on the sum over a
+    class of heatmaps that are brought to the length 1 first, so that what one image can change is
+    known.
     """
 
     attribution: str = "lrp"
@@ -40,6 +42,7 @@ class Choice:
     rank: Literal["auto", "signed", "absolute"] = "auto"
     fraction: float = 1.0
     heat_noise: float = 0.0
+    heat_sigma: float = 0.0
     boxes: tuple[Box, ...] = ()
     detector: str | None = None
 
@@ -93,10 +96,25 @@ def heatmaps(site: Site, rows: Rows, choice: Choice, key: Key) -> Tensor:
     heat = attribute(choice.attribution, network, x, labels.to(inputs.device), settings).cpu()
     heat = _noised(_ranked(heat, choice), choice, key)
     if choice.source == "class":
-        for label in torch.unique(labels):
+        heat = unit_length(heat) if choice.heat_sigma else heat
+        for label in torch.unique(labels).tolist():
             own = labels == label
-            heat[own] = heat[own].mean(0)
+            heat[own] = _of_class(heat[own], choice.heat_sigma, key.at("class", label))
     return heat
+
+
+def _of_class(heat: Tensor, sigma: float, key: Key) -> Tensor:
+    """The mean over a class; with noise the sum, of which it is known what one image can move."""
+    if not sigma:
+        return heat.mean(0)
+    return heat.sum(0) + sigma * torch.randn(heat.shape[1:], generator=key.torch())
+
+
+def unit_length(heat: Tensor) -> Tensor:
+    """Each map divided by its L2 norm; one that is no number says nothing."""
+    heat = heat.double().nan_to_num(0.0, 0.0, 0.0)
+    norms: Tensor = torch.linalg.vector_norm(heat.flatten(1), dim=1).clamp_min(1e-300)
+    return (heat / norms[:, None, None]).to(torch.float32)
 
 
 def _ranked(heat: Tensor, choice: Choice) -> Tensor:

@@ -11,6 +11,7 @@ from vitrail.explain.attribution import ATTRIBUTIONS
 from vitrail.local.share import Choice
 from vitrail.local.share_filters import DETECTORS, EMBEDDINGS
 from vitrail.methods.method import Options
+from vitrail.release import gaussian
 from vitrail.release.images import Protection, Region
 
 Corners = tuple[Share, Share, Share, Share]
@@ -45,6 +46,8 @@ class XdsOptions(Options):
     """The share of its images that a site shares."""
     heat_noise: Natural = 0.0
     """Noise on heatmaps before they are ranked, in units of their deviation."""
+    heat_epsilon: Positive | None = None
+    """The budget of a class's heatmap, with noise that keeps it; for mask_from = "class"."""
     boxes: tuple[Corners, ...] = ()
     """Boxes [x0, y0, x1, y1], as shares of width and height, that are always zeroed."""
     detector: str | None = None
@@ -100,7 +103,12 @@ class XdsOptions(Options):
         if self.protection == "metric" and (self.detector or self.source == "image"):
             raise ValueError(
                 "metric privacy needs masks that do not depend on the image: leave out detector, "
-                'and use mask_from = "model" (or "class", which is no longer formal)'
+                'and use mask_from = "model" (or "class", which is formal with heat_epsilon only)'
+            )
+        if self.heat_epsilon is not None and (self.source != "class" or self.heat_noise):
+            raise ValueError(
+                'heat_epsilon is the budget of a class\'s heatmap: use mask_from = "class", and '
+                "leave out heat_noise"
             )
         if self.protection == "metric" and not self.sigma:
             raise ValueError("metric privacy needs noise: raise sigma above 0")
@@ -115,6 +123,13 @@ class XdsOptions(Options):
             return self.mask_from
         return "model" if self.protection == "metric" else "image"
 
+    @property
+    def heat_sigma(self) -> float:
+        """The noise on the sum of a class's heatmaps of length 1, of which one image moves 2."""
+        if self.heat_epsilon is None:
+            return 0.0
+        return gaussian.sigma(self.heat_epsilon, self.delta, 2.0)
+
     def choice(self) -> Choice:
         """Which images and pixels."""
         return Choice(
@@ -125,6 +140,7 @@ class XdsOptions(Options):
             rank=self.rank,
             fraction=self.fraction,
             heat_noise=self.heat_noise,
+            heat_sigma=self.heat_sigma,
             boxes=self.boxes,
             detector=self.detector,
         )
@@ -145,4 +161,6 @@ class XdsOptions(Options):
             norm=self.norm,
             regions=tuple(Region(region.box, region.factor) for region in self.regions),
             fixed_masks=self.source == "model",
+            class_masks=self.source == "class",
+            epsilon_mask=self.heat_epsilon,
         )

@@ -39,7 +39,9 @@ class Protection:
 
     `sigma` is the deviation of the noise on a pixel for `paper` and `metric`; for `local-dp` it
     follows from (epsilon, delta) and images cut to the L2 norm `clip`, or means over `group`
-    such images of one class. `fixed_masks` says that masks do not depend on the site's images.
+    such images of one class. `fixed_masks` says that masks do not depend on the site's images,
+    `class_masks` that each is made from all images of a class; with `epsilon_mask` those are
+    (epsilon_mask, delta)-private for one image.
     """
 
     mode: Mode = "paper"
@@ -52,6 +54,8 @@ class Protection:
     norm: Literal["l2", "l1"] = "l2"
     regions: tuple[Region, ...] = ()
     fixed_masks: bool = False
+    class_masks: bool = False
+    epsilon_mask: float | None = None
 
     @property
     def deviation(self) -> float:
@@ -171,13 +175,16 @@ def _local(how: Protection) -> dict[str, Any]:
         "delta": how.delta,
         "adversary": "whoever sees the shared images and knows all other images of the site",
     }
-    if label is None:
-        return {
-            **found,
-            "epsilon": how.epsilon,
-            "guarantee": "formal: local DP, labels not covered",
-        }
-    return {**found, "epsilon": how.epsilon + label, "guarantee": "formal: local DP"}
+    if how.class_masks and how.epsilon_mask is None:
+        # One image moves the masks of all others, which its own budget does not cover.
+        found["guarantee"] = f"{NO_GUARANTEE} (masks were made from all images of a class)"
+        return found
+    mask = how.epsilon_mask if how.class_masks and how.epsilon_mask is not None else 0.0
+    if mask:
+        found |= {"epsilon_mask": mask, "delta": 2 * how.delta}
+    found["epsilon"] = how.epsilon + mask + (label or 0.0)
+    found["guarantee"] = f"formal: local DP{', labels not covered' if label is None else ''}"
+    return found
 
 
 def _metric(how: Protection, distances: Distances | None) -> dict[str, Any]:
@@ -189,10 +196,13 @@ def _metric(how: Protection, distances: Distances | None) -> dict[str, Any]:
     }
     if distances is not None:
         found["distances"] = distances.epsilons(how.deviation, how.delta, how.norm)
+    curved = "epsilon(distance) by the curve, for two images of one class; not one number"
     if how.fixed_masks:
-        found["guarantee"] = (
-            "formal: epsilon(distance) by the curve, for two images of one class; not one number"
-        )
+        found["masks"] = "from the model: what it learned of the images is in its own lines"
+        found["guarantee"] = f"formal: {curved}"
+    elif how.epsilon_mask is not None:
+        found |= {"epsilon_mask": how.epsilon_mask, "delta_mask": how.delta}
+        found["guarantee"] = f"formal: {how.epsilon_mask:g} for the masks, and {curved}"
     else:
         found["guarantee"] = f"{NO_GUARANTEE} (the masks were made from the images)"
     return found
