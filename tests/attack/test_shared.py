@@ -213,6 +213,24 @@ def test_the_same_question_has_the_same_answer(results, sharing, public):
     assert not again.members
 
 
+def test_several_views_of_an_image_are_put_together(recorded):
+    run = recorded(
+        "fedfed",
+        data={"aviary": {"images": 60, "classes": 3}, "image_size": SIDE},
+        partition={"kind": "iid", "sites": 2, "minimum": 1, "test_fraction": 0.3},
+        method={"name": "fedfed", "distill_rounds": 1, "sigmas": [0.1, 0.1]},
+        run={"rounds": 3, "batch_size": 16, "record_updates": True},
+        optimizer={},
+    )
+    table, truth = shown(run)
+    assert truth.shared.shape[0] == 2 and not torch.equal(*truth.shared)
+    again = table.imitate(images_of(run).images.images[truth.rows], server(3))
+    noise = (again - truth.shared).std()  # two draws of the same noise and nothing else
+    assert float(noise) == pytest.approx(0.1 * 2**0.5, rel=0.1)
+    found = assault(run, ("match",))
+    assert {m.norm: m.found for m in found.matchings}[ALIKE] == 1.0
+
+
 def test_one_site_can_be_looked_at(sharing):
     run = sharing()
     name = run.sites[0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,6 +24,7 @@ from vitrail.config.schema import Count, Table
 from vitrail.errors import ConfigError
 
 SHARED = "as shared"
+Pixels = npt.NDArray[np.uint8]
 
 
 class DenoiseOptions(Table):
@@ -35,6 +38,8 @@ class DenoiseOptions(Table):
     """How often each of them is protected anew."""
     steps: Count = 600
     """Training steps of the denoiser; it is kept in the cache."""
+    width: Count = 4
+    """A quarter of the channels of its finest maps."""
 
 
 @ATTACKS.register("denoise")
@@ -45,15 +50,31 @@ class Denoise(SharedAttack):
     Options = DenoiseOptions
 
     def look(self, table: SharedTable, truth: Originals, job: Job) -> Spoils:
-        """References, the shared images as they are, and what the network makes of them."""
+        """Learn from the public images that the options name."""
+        if self.options.public is None:
+            raise ConfigError(
+                "denoising learns from public images",
+                where=f"attack.{self.name}",
+                hint="Add --public PATH: images that no site holds.",
+            )
+        file = Path(self.options.public)
+        return self.against(table, truth, public_images(file, table.shape), job, file.name)
+
+    def against(
+        self, table: SharedTable, truth: Originals, public: Pixels, job: Job, whose: str
+    ) -> Spoils:
+        """References, the shared images as they are, and what the network makes of them.
+
+        `public` are uint8 [N, H, W, C]; `whose` says what they are.
+        """
         pool = truth.others
         random = pool[torch.arange(len(truth.images)) % len(pool)]
         mean = pool.mean(0, keepdim=True).expand_as(truth.images).contiguous()
-        made = self.restored(table, truth.shared, job)
+        made = self._restored(table, truth.shared, public, job)
         own = Row(
             self.name,
             tuple(paired(made, truth.images, truth.others)),
-            table.threat(Path(self.options.public).name),
+            table.threat(whose),
             iterations=job.length(self.options.steps),
             seconds=job.seconds,
             images=made,
@@ -61,21 +82,19 @@ class Denoise(SharedAttack):
         shown = {"random image": random, "mean image": mean, SHARED: truth.shared[0].clamp(0, 1)}
         return Spoils((*(_reference(name, x, truth) for name, x in shown.items()), own))
 
-    def restored(self, table: SharedTable, shared: Tensor, job: Job) -> Tensor:
+    def _restored(self, table: SharedTable, shared: Tensor, public: Pixels, job: Job) -> Tensor:
         """The mean over views of what the network makes of shared images [views, N, C, H, W]."""
         options = self.options
-        if options.public is None:
-            raise ConfigError(
-                "denoising learns from public images",
-                where=f"attack.{self.name}",
-                hint="Add --public PATH: images that no site holds.",
-            )
-        images = public_images(Path(options.public), table.shape)
-        order = job.key.at("public").numpy().permutation(len(images))[: options.most]
-        images = images[order]
+        order = job.key.at("public").numpy().permutation(len(public))[: options.most]
+        images = public[order]
         draws = [table.imitate(images, job.key.at("imitate", n)) for n in range(options.draws)]
         network = cached_unet(
-            torch.cat(draws), unit(images), job.key.at("unet"), job.length(options.steps), job.tell
+            torch.cat(draws),
+            unit(images),
+            job.key.at("unet"),
+            job.length(options.steps),
+            job.tell,
+            4 * options.width,
         )
         return torch.stack([network.restore(view) for view in shared]).mean(0)
 

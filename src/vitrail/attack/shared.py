@@ -24,7 +24,7 @@ from vitrail.engine.transcript import Recording
 from vitrail.errors import ConfigError, RunError, nearest
 from vitrail.local.evaluate import logits_of
 from vitrail.local.inputs import Inputs
-from vitrail.local.session import Site
+from vitrail.local.session import Context, Site
 from vitrail.models.flat import FlatModel
 from vitrail.rng import Key
 
@@ -68,7 +68,14 @@ class SharedTable:
         )
 
     def imitate(self, images: npt.NDArray[np.uint8], key: Key) -> Tensor:
-        """Other images [N, H, W, C] as a site would share them: [views, N, C, H, W].
+        """Other images [N, H, W, C] as a site would share them: [views, N, C, H, W]."""
+        site, ctx = self.site(images, key)
+        for phase in self.stage.stage.train:
+            phase(site, ctx)
+        return _by_view(site.out[self.name + PIXELS].permute(0, 3, 1, 2), len(images))
+
+    def site(self, images: npt.NDArray[np.uint8], key: Key) -> tuple[Site, Context]:
+        """A site that holds other images, in the round of sharing.
 
         Their labels are those that the sent model gives them; every draw is the attacker's own.
         """
@@ -89,10 +96,7 @@ class SharedTable:
             shared=self.stage.shared,
             down=self.sent,
         )
-        ctx = server.plan.context(self.stage.first, len(server.run.sites))
-        for phase in self.stage.stage.train:
-            phase(site, ctx)
-        return _by_view(site.out[self.name + PIXELS].permute(0, 3, 1, 2), len(images))
+        return site, server.plan.context(self.stage.first, len(server.run.sites))
 
 
 def _by_view(pixels: Tensor, images: int) -> Tensor:

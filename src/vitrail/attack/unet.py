@@ -16,15 +16,15 @@ from vitrail.errors import DataError
 from vitrail.files import read_tensors, write_tensors
 from vitrail.rng import Key, scope
 
-_WIDTH = 16
-_BATCH = 32
+WIDTH = 16  # a multiple of 4
+_BATCH = 16
 _CHUNK = 256
 
 
 class UNet(nn.Module):
     """Protected pixels [N, C, H, W] of any size to raw ones from 0 to 1; three resolutions."""
 
-    def __init__(self, channels: int, width: int = _WIDTH) -> None:
+    def __init__(self, channels: int, width: int = WIDTH) -> None:
         super().__init__()
         self.channels, self.width = channels, width
         sides = (width, 2 * width, 4 * width)
@@ -68,13 +68,18 @@ def _block(before: int, after: int) -> nn.Module:
 
 
 def train_unet(
-    protected: Tensor, raw: Tensor, key: Key, steps: int, tell: Tell | None = None
+    protected: Tensor,
+    raw: Tensor,
+    key: Key,
+    steps: int,
+    tell: Tell | None = None,
+    width: int = WIDTH,
 ) -> UNet:
     """Learn from pairs: `protected` [views, N, C, H, W] of the images `raw` [N, C, H, W]."""
     if not len(raw):
         raise DataError("a denoiser needs public images to learn from", where="--public")
     with scope(key.at("weights")):
-        network = UNet(raw.shape[1])
+        network = UNet(raw.shape[1], width)
     network.get_buffer("scale").copy_(protected.square().mean().sqrt().clamp_min(1e-6))
     draw = key.at("batches").torch()
 
@@ -89,15 +94,20 @@ def train_unet(
 
 
 def cached_unet(
-    protected: Tensor, raw: Tensor, key: Key, steps: int, tell: Tell | None = None
+    protected: Tensor,
+    raw: Tensor,
+    key: Key,
+    steps: int,
+    tell: Tell | None = None,
+    width: int = WIDTH,
 ) -> UNet:
     """The denoiser of these very pairs, trained once and kept in the cache."""
-    found = hashlib.blake2b(f"{steps} {_WIDTH} {_BATCH} {key.integer()}".encode(), digest_size=12)
+    found = hashlib.blake2b(f"{steps} {width} {_BATCH} {key.integer()}".encode(), digest_size=12)
     for tensor in (protected, raw):
         found.update(str(tuple(tensor.shape)).encode() + tensor.contiguous().numpy().tobytes())
     path = cache_folder() / "denoisers" / f"{found.hexdigest()}.safetensors"
     if not path.is_file():
-        made = train_unet(protected, raw, key, steps, tell)
+        made = train_unet(protected, raw, key, steps, tell, width)
         write_tensors(path, made.state_dict(), {"channels": made.channels, "width": made.width})
     return _load(path)
 

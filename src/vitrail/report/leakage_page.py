@@ -51,19 +51,20 @@ def attack_page(found: Assault) -> str:
 def pictures(truth: Tensor, rows: Sequence[Row], names: Sequence[str] | None = None) -> str:
     """A row of originals, then one row of pictures for each row of figures."""
     shown = min(_MOST, len(truth))
-    lines = [_line("original", truth[:shown], ["" for _ in range(shown)])]
+    lines = [line("original", truth[:shown], ["" for _ in range(shown)])]
     for number, row in enumerate(rows):
         if row.images is None or len(row.images) < shown:
             continue
         name = names[number] if names else (f"{row.name} {row.note}" if row.note else row.name)
         told = [f"{s.psnr:.1f} dB" for s in row.scores[:shown]]
-        lines.append(_line(name, row.images[:shown], told))
+        lines.append(line(name, row.images[:shown], told))
     more = "" if shown == len(truth) else f'<p class="soft">{len(truth) - shown} more not shown</p>'
     table = f'<table class="loot"><tbody>{"".join(lines)}</tbody></table>'
     return f'<div class="wide" tabindex="0" role="group" aria-label="Pictures">{table}</div>{more}'
 
 
-def _line(name: str, images: Tensor, told: Sequence[str]) -> str:
+def line(name: str, images: Tensor, told: Sequence[str]) -> str:
+    """A row of pictures, each with a few words below it."""
     drawn = "".join(
         f'<td><img src="{data_uri(picture(image))}" alt="{escape(name)}, image {at + 1}'
         f'{f", {text}" if text else ""}">{text}</td>'
