@@ -97,6 +97,16 @@ def test_bad_files(text, words, tmp_path):
         load_leakage(path)
 
 
+@pytest.mark.parametrize("name", ["match", "membership"])
+def test_an_attack_that_gets_no_image_back_is_refused_before_anything_is_trained(
+    tmp_path, command, name
+):
+    (tmp_path / "grid.toml").write_text(FILE.replace('"ig", "ig-adaptive"', f'"{name}"'))
+    code, _, err = command("leakage", "grid.toml", "--out", "grid", "-q")
+    assert code == 2 and "gets no image back" in err and f"--attacks {name}" in err
+    assert not (tmp_path / "grid" / "none").exists()
+
+
 def test_more_images_than_the_sites_have(tmp_path, command):
     (tmp_path / "grid.toml").write_text(FILE)
     code, _, err = command("leakage", "grid.toml", "-q", "--set", "leakage.images=500")

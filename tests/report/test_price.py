@@ -46,7 +46,7 @@ def played(small, tmp_path_factory):
 def test_raw_and_noised_images_stand_beside_what_is_shared(played):
     text, folder, _ = played
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()[2:]]
-    assert [row[1] for row in rows] == [RAW, NOISED, "fedxds"]
+    assert [row[1] for row in rows] == [RAW, NOISED, "fedxds paper"]
     raw, noised, shared = rows
     assert raw[2] == "none" and noised[2] == shared[2] == "0.2"
     assert raw[5] == "100.0" and raw[9].startswith("100 %") and raw[10] == "1.00"

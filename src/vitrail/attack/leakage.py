@@ -192,6 +192,13 @@ class Grid:
         attacks = chosen_attacks(
             options.attacks, options.attack, None if options.public is None else self._public()
         )
+        for attack in attacks:
+            if attack.kind != "images":
+                raise ConfigError(
+                    f"{attack.name} gets no image back from an update",
+                    where="leakage.attacks",
+                    hint=f"`vitrail attack RUN --attacks {attack.name}` runs it on one run.",
+                )
         runs = {name: self._run(name, release) for name, release in self.plan.rows.items()}
         stage = Stage(
             options.images, options.per_site, options.epochs, options.batch_size, options.model,
