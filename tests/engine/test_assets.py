@@ -131,19 +131,21 @@ def test_sharing_goes_with_the_rest(tiny, changes):
     assert run.finished and (run.path / "server/assets").exists()
 
 
-def test_masks_of_a_model_trained_with_dp_are_covered_from_both_sides(tiny):
-    """The images' line is formal given the model, and the model's own lines have an epsilon."""
-    run = tiny(
-        method={"name": "fedxds", "protection": "metric", "sigma": 0.5},
-        model={"norm": "group"},
-        release={"defenses": ["dp-sgd"], "dp-sgd": {"epsilon": 8.0, "delta": 1e-3}},
-    )
-    for site in run.sites:
-        (line,) = lines(run, site, "images")
-        assert line["guarantee"].startswith("formal: epsilon(distance)")
-        assert "in its own lines" in line["masks"]
-        spends = [spend for told in lines(run, site, "release") for spend in told["spends"]]
-        assert spends and 0 < max(spend["epsilon"] for spend in spends) <= 8.0 + 1e-6
+@pytest.mark.parametrize("name", ["dp-sgd", "client-dp"])
+def test_formal_defenses_refuse_what_they_do_not_cover(tiny, name):
+    with pytest.raises(ConfigError, match=r"release\.defenses"):
+        tiny(
+            method={"name": "fedxds", "protection": "metric"},
+            model={"norm": "group"},
+            release={"defenses": [name], name: {"delta": 1e-3}},
+        )
+
+
+def test_masks_from_the_model_are_formal_given_the_model(tiny):
+    run = tiny(method={"name": "fedxds", "protection": "metric", "sigma": 0.5})
+    (line,) = lines(run, run.sites[0], "images")
+    assert line["guarantee"].startswith("formal: epsilon(distance)")
+    assert "in its own lines" in line["masks"]
 
 
 def test_a_noised_heatmap_of_a_class_is_told_with_its_budget(tiny):
