@@ -152,7 +152,7 @@ def field(birds, tmp_path):
         process.wait(30)
 
 
-def until(true, seconds: float = 400.0) -> None:
+def until(true, seconds: float = 600.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it took too long"
