@@ -90,6 +90,11 @@ def test_a_grid_runs_once_resumes_and_ends_in_a_table(tmp_path):
     trained = sum(row["image_steps"] for row in Run(paths[0]).rows() if row.get("image_steps"))
     (cost,) = [note for note in table.notes if note.startswith("fedavg: ")]
     assert f"{trained:,.0f} image-steps in 2 rounds" in cost and " up, " in cost
+    (up,), (down,) = (compare_runs(paths, alternative=way) for way in ("greater", "less"))
+    if table.rows[1].p not in (None, 1.0):  # else the rows are the same in every seed
+        assert up.rows[1].p + down.rows[1].p == pytest.approx(1)
+        assert min(up.rows[1].p, down.rows[1].p) == pytest.approx(table.rows[1].p / 2)
+    assert any("greater" in note for note in up.notes)
     written = write_comparison([table], tmp_path / "out")
     assert {path.suffix for path in written} == {".md", ".csv", ".png"}
 

@@ -26,7 +26,7 @@ from vitrail.report import (  # noqa: F401  (they register their tables)
 )
 from vitrail.report.compare import compare_runs, write_comparison
 from vitrail.report.presets import Scale, leaks, reproduction
-from vitrail.report.statistics import table_text
+from vitrail.report.statistics import Alternative, table_text
 from vitrail.report.tables import TABLES
 
 Figure = Annotated[
@@ -65,12 +65,15 @@ def compare(
         Literal["auto", "server", "sites"],
         typer.Option(help="Whose test images: the server's or the sites' own."),
     ] = "auto",
+    alternative: Annotated[
+        Alternative, typer.Option(help="Two-sided tests, or whether a row is greater or less.")
+    ] = "two-sided",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for tables and curves.")
     ] = None,
 ) -> None:
     """Methods side by side over seeds: mean, SD, test, Holm correction, effect size."""
-    _show(runs, figure, baseline, on, out)
+    _show(runs, figure, baseline, on, out, alternative)
 
 
 def reproduce(
@@ -133,8 +136,9 @@ def _show(
     baseline: str | None,
     on: Literal["auto", "server", "sites"],
     out: Path | None,
+    alternative: Alternative = "two-sided",
 ) -> None:
-    tables = compare_runs(paths, figure, baseline, on)
+    tables = compare_runs(paths, figure, baseline, on, alternative)
     for table in tables:
         if table.setting:
             typer.echo(f"\n{table.setting}")

@@ -16,7 +16,7 @@ from vitrail.errors import RunError
 from vitrail.files import write_text
 from vitrail.report.cost import Cost, cost_of, mean_cost
 from vitrail.report.curves import Histories, curves
-from vitrail.report.statistics import Figures, Row, compare, table_markdown
+from vitrail.report.statistics import Alternative, Figures, Row, compare, table_markdown
 
 _IGNORED = ("run.seed", "run.workers", "run.device", "run.plugins", "run.checkpoint_every")
 _OWN = ("method", "optimizer", "release")  # what makes a row rather than a table
@@ -38,6 +38,7 @@ def compare_runs(
     figure: str = "accuracy",
     baseline: str | None = None,
     where: Where = "auto",
+    alternative: Alternative = "two-sided",
 ) -> list[Comparison]:
     """One table per setting; runs that differ only in the seed are repeats of one row."""
     runs = [Run(path) for path in paths]
@@ -52,6 +53,8 @@ def compare_runs(
     tables: dict[str, dict[str, dict[Hashable, list[tuple[int, float | None]]]]] = {}
     images = "the server's test images" if where == "server" else "the sites' own test images"
     notes = [f"on {images}"]
+    if alternative != "two-sided":
+        notes.append(f"one-sided tests: is a row {alternative} than the first?")
     costs: dict[tuple[str, str], list[Cost]] = {}
     for run, asked in zip(runs, keys, strict=True):
         setting = ", ".join(f"{k} = {asked.get(k)}" for k in settings)
@@ -80,7 +83,11 @@ def compare_runs(
         )
         spent = [f"{label}: {mean_cost(costs[setting, label]).text()}" for label in groups]
         told = (*notes, *spent)
-        found.append(Comparison(setting, figure, compare(values, first), {**groups}, told))
+        found.append(
+            Comparison(
+                setting, figure, compare(values, first, alternative=alternative), {**groups}, told
+            )
+        )
     return found
 
 
