@@ -1,12 +1,16 @@
 """Every method has a preset that runs, and every reproduction a small and a paper scale."""
 
+from dataclasses import replace
+
 import pytest
 
 import vitrail.cli.sweep  # noqa: F401  (it knows every table)
 from vitrail.attack.assault import chosen_attacks
 from vitrail.attack.leakage import load_leakage
 from vitrail.config import load
+from vitrail.engine.plan import make_plan
 from vitrail.engine.run import start
+from vitrail.engine.settle import settled
 from vitrail.engine.sweep import cells, load_grid
 from vitrail.errors import ConfigError
 from vitrail.methods import METHODS
@@ -45,6 +49,21 @@ def test_a_reproduction_is_a_grid_of_at_least_three_seeds_or_folds(file):
     assert scale in ("hour", "small", "paper")
     for other in ("small", "paper"):
         assert (FOLDER / "reproduce" / f"{name}.{other}.toml").exists()
+
+
+@pytest.mark.parametrize(
+    "file", sorted(p.name for p in (FOLDER / "reproduce").glob("*.small.toml"))
+)
+def test_every_cell_of_a_reproduction_can_be_planned(file):
+    """A method that a grid gives a defense it has nothing for is noticed here, not after hours."""
+    planned = set()
+    for cell in cells(load_grid(FOLDER / "reproduce" / file)):
+        config = cell.loaded.config
+        kind = (config.method, config.model, config.release, config.run.rounds, config.aggregate)
+        if repr(kind) not in planned:
+            planned.add(repr(kind))
+            loaded = replace(cell.loaded, config=settled(cell.loaded))
+            make_plan(loaded, tuple("abcdefghij"), 3)
 
 
 def test_unknown_names_and_missing_images():

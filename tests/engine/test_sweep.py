@@ -116,3 +116,16 @@ def test_settings_get_tables_of_their_own(tmp_path):
     assert sorted(t.setting for t in tables) == ["partition.alpha = 0.5", "partition.alpha = 5.0"]
     with pytest.raises(RunError, match="nothing to compare"):
         compare_runs(paths[:1])
+
+
+def test_cells_that_make_no_sense_are_left_out_by_name():
+    every = grid(methods=["fedavg", "fedprox"], alphas=[0.5, 5.0], seeds=[1, 2])
+    some = grid(methods=["fedavg", "fedprox"], alphas=[0.5, 5.0], seeds=[1, 2],
+                without=["fedprox_alpha-5.0"])  # fmt: skip
+    names = [cell.name for cell in cells(every)]
+    kept = [name for name in names if not name.startswith("fedprox_alpha-5.0")]
+    assert len(names) == 8 and [cell.name for cell in cells(some)] == kept and len(kept) == 6
+    with pytest.raises(ConfigError, match=r"sweep\.without.*no cell 'fedpro_alpha-5.0'"):
+        cells(grid(methods=["fedavg", "fedprox"], alphas=[5.0], without=["fedpro_alpha-5.0"]))
+    with pytest.raises(ConfigError, match="list of names"):
+        cells(grid(seeds=[1], without="fedavg"))

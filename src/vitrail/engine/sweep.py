@@ -15,7 +15,7 @@ from vitrail.crew import Crew
 from vitrail.engine.folder import RunFolder
 from vitrail.engine.run import OnRound, resume, start
 from vitrail.engine.settle import fingerprint, settled
-from vitrail.errors import ConfigError, RunError
+from vitrail.errors import ConfigError, RunError, nearest
 from vitrail.files import folder_name
 
 _SHORT = {"methods": "method.name", "alphas": "partition.alpha", "seeds": "run.seed"}
@@ -34,11 +34,13 @@ def cells(loaded: Loaded) -> list[Cell]:
 
     `[sweep.with.VALUE]` holds overrides for the cells in which some list has that value, and
     `table` names what the grid ends in. A method may stand in `methods` as a table of its name
-    and options; `with` finds it by its name.
+    and options; `with` finds it by its name. `without` lists names of cells, up to the seed, that
+    make no sense and are left out.
     """
     sweep = dict(loaded.sweep)
     extra = sweep.pop("with", {})
     sweep.pop("table", None)
+    without = sweep.pop("without", [])
     axes = dict(_axes(sweep, loaded.source))
     if not axes:
         raise ConfigError(
@@ -62,7 +64,22 @@ def cells(loaded: Loaded) -> list[Cell]:
                 _put(tree, key, own)
         made = parse(tree, loaded.base, loaded.source)
         found.append(Cell(_name(axes, chosen), made))
-    return found
+    return _left(found, without, loaded.source)
+
+
+def _left(grid: list[Cell], without: Any, source: str) -> list[Cell]:
+    """The cells but those that are to be left out."""
+    if not isinstance(without, list):
+        raise ConfigError("must be a list of names of cells", where=f"{source}: sweep.without")
+    names = {cell.name.partition("_seed-")[0] for cell in grid}
+    for name in without:
+        if name not in names:
+            raise ConfigError(
+                f"there is no cell {name!r}",
+                where=f"{source}: sweep.without",
+                hint=nearest(str(name), names),
+            )
+    return [cell for cell in grid if cell.name.partition("_seed-")[0] not in without]
 
 
 def run_sweep(
