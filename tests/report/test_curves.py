@@ -51,7 +51,7 @@ def test_every_method_is_named_and_no_names_overlap(tmp_path, count):
 
 
 def test_names_lie_inside_the_picture(tmp_path):
-    curves({"m" * 32: history(), "short": history(1)}, tmp_path / "a.png", "y" * 20)
+    curves({"m" * 40: history(), "short": history(1)}, tmp_path / "a.png", "y" * 20)
     pixels = np.asarray(Image.open(tmp_path / "a.png").convert("L"))
     edge = np.concatenate(
         [pixels[:, :3].ravel(), pixels[:, -3:].ravel(), pixels[:3].ravel(), pixels[-3:].ravel()]
@@ -86,7 +86,7 @@ def test_hostile_names_are_only_text(tmp_path):
     assert {"$\\frac{", "<script>alert(1)</script>", "a & b", "line break", "$y", "</svg>"} <= set(
         found
     )
-    assert max(map(len, found)) <= 32
+    assert max(map(len, found)) <= 40
 
 
 def test_gaps_single_points_and_flat_lines_are_drawn(tmp_path):
@@ -138,3 +138,10 @@ def test_spread_keeps_order_gap_and_bounds(count):
 
 def test_spread_shrinks_when_all_do_not_fit():
     assert spread([0.5] * 5, 1.0, 0.0, 1.0) == pytest.approx([0, 0.25, 0.5, 0.75, 1.0])
+
+
+def test_steps_that_multiply_get_ticks_where_something_was_measured(tmp_path):
+    path = tmp_path / "log.svg"
+    curves({"a": [(2, 0.1), (8, 0.2), (1000, 0.4)]}, path, "accuracy", "epsilon", log=True)
+    text = path.read_text()
+    assert all(f">{tick}<" in text for tick in ("2", "8", "1000")) and ">400<" not in text

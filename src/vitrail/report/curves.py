@@ -13,7 +13,7 @@ import matplotlib
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import write_bytes
@@ -41,9 +41,14 @@ class Curve:
 
 
 def curves(
-    histories: Histories, path: Path, ylabel: str, xlabel: str = "round", title: str = ""
+    histories: Histories,
+    path: Path,
+    ylabel: str,
+    xlabel: str = "round",
+    title: str = "",
+    log: bool = False,
 ) -> None:
-    """Draw one line for each method into a PNG or SVG file.
+    """Draw one line for each method into a PNG or SVG file; `log` for steps that multiply.
 
     A history is a list of (round, value), or such lists by seed; then the line is the mean over
     the seeds that have the round, and the band one SD to each side. None and NaN are gaps.
@@ -59,7 +64,7 @@ def curves(
         raise DataError(f"no method has a value of {ylabel!r} to draw")
     # text stays text, and the same input gives the same bytes
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "vitrail"}):
-        figure = _figure(drawn, ylabel, xlabel, title)
+        figure = _figure(drawn, ylabel, xlabel, title, log)
         buffer = io.BytesIO()
         date = {"Date": None} if form == "svg" else {}
         figure.savefig(buffer, format=form, metadata=date)
@@ -115,7 +120,7 @@ def _overlap(
     return _start(above, wanted, gap, low, high) < top + gap - 1e-12
 
 
-def _figure(drawn: Mapping[str, Curve], ylabel: str, xlabel: str, title: str) -> Figure:
+def _figure(drawn: Mapping[str, Curve], ylabel: str, xlabel: str, title: str, log: bool) -> Figure:
     height = max(3.6, 1.0 + len(drawn) * LINE_HEIGHT)
     figure = Figure(figsize=(6.4, height), dpi=150, facecolor="white")
     FigureCanvasAgg(figure)
@@ -123,6 +128,8 @@ def _figure(drawn: Mapping[str, Curve], ylabel: str, xlabel: str, title: str) ->
     for index, curve in enumerate(drawn.values()):
         _line(axes, curve, index)
     _dress(axes, ylabel, xlabel, title)
+    if log:
+        _multiply(axes, sorted({at for curve in drawn.values() for at in curve.rounds}))
     names = _names(axes, drawn, height)
     _fit(figure, axes, names, height)
     return figure
@@ -167,6 +174,17 @@ def _dress(axes: Any, ylabel: str, xlabel: str, title: str) -> None:
         axes.set_title(title, fontsize=FONT + 1, color=INK, loc="left", parse_math=False)
 
 
+def _multiply(axes: Any, places: Sequence[int]) -> None:
+    """A logarithmic axis whose ticks are the places that were measured."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(places))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    for line in axes.get_lines():
+        line.set_marker("o")
+        line.set_markevery(1)
+
+
 def _names(axes: Any, drawn: Mapping[str, Curve], height: float) -> list[Any]:
     """Each name right of the axes at the height of its line's end, joined to it by a thin line."""
     axes.margins(x=0.02)
@@ -178,7 +196,7 @@ def _names(axes: Any, drawn: Mapping[str, Curve], height: float) -> list[Any]:
     for index, (name, curve) in enumerate(drawn.items()):
         color = COLORS[index % len(COLORS)]
         across = axes.get_yaxis_transform()
-        last = axes.transLimits.transform((curve.rounds[-1], curve.mean[-1]))[0]
+        last = (axes.transScale + axes.transLimits).transform((curve.rounds[-1], curve.mean[-1]))[0]
         axes.plot(
             [last, 1.02, 1.05],
             [ends[index], places[index], places[index]],
@@ -200,7 +218,7 @@ def _names(axes: Any, drawn: Mapping[str, Curve], height: float) -> list[Any]:
     return texts
 
 
-def _shortened(name: str, most: int = 32) -> str:
+def _shortened(name: str, most: int = 40) -> str:
     plain = " ".join(name.split()) or "(no name)"
     return plain if len(plain) <= most else plain[: most - 1] + "…"
 

@@ -93,7 +93,7 @@ def privacy_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
         histories = lines_of(rows, figure)
         if histories:
             path = folder / "figures" / f"{figure}-by-epsilon.png"
-            curves(histories, path, figure, "epsilon of the whole run")
+            curves(histories, path, figure, "epsilon of the whole run", log=True)
     return text
 
 
