@@ -18,7 +18,7 @@ from vitrail.report.presets import FOLDER, preset, reproduction
 from vitrail.report.tables import TABLES
 
 SMALL = (
-    "run.rounds=1",
+    "run.rounds=3",
     "run.workers=1",
     "data.image_size=16",
     "data.aviary.images=60",

@@ -88,7 +88,7 @@ def test_axioms(name, scenario, tiny, tmp_path, plain, ending, same_bits, releas
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", OWN)
 def test_it_changes_what_it_says_or_says_why_not(name, method, desk):
-    sections = quick(name)
+    sections = quick(name, rounds=3)  # methods that share something first train in the third
     sections["model"] |= {"prototypes": {"per_class": 2, "depth": 8}}
     if METHODS[method].table.get("norm") == "home":
         sections["model"]["backbone"] = "resnet8"

@@ -80,7 +80,7 @@ class FedAux(Method):
 
     def stages(self, run: schema.Run) -> tuple[Stage, ...]:
         """Warm-up, one round of scoring by all sites in which no model moves, training."""
-        warm = max(1, early_rounds(self.options.warmup, 3, run.rounds, "warmup"))
+        warm = early_rounds(self.options.warmup, 3, run.rounds, "warmup", least=1)
         still: dict[str, str] = dict.fromkeys(PARTS, "frozen")
         score = Stage(SCORE, rounds=1, sites="all", train=(TellScore(),), table=still)
         return Stage(WARM_UP, rounds=warm), score, Stage(TRAIN)

@@ -65,7 +65,8 @@ class FedFed(SharesImages):
 
     def stages(self, run: schema.Run) -> tuple[Stage, ...]:
         """The autoencoder, one round of sharing by all sites, training."""
-        rounds = max(1, early_rounds(self.options.distill_rounds, 15, run.rounds, "distill_rounds"))
+        asked = self.options.distill_rounds
+        rounds = early_rounds(asked, 15, run.rounds, "distill_rounds", least=1)
         first = Stage(DISTILL, rounds=rounds, train=(Distill(),))
         return first, self.share_stage(ShareFeatures()), Stage(TRAIN)
 

@@ -76,15 +76,14 @@ class SharesImages(Method):
         return {"shared_images": float(len(targets))}
 
 
-def early_rounds(asked: int | None, usual: int, rounds: int, key: str) -> int:
+def early_rounds(asked: int | None, usual: int, rounds: int, key: str, least: int = 0) -> int:
     """How many rounds come before the one in which all sites tell something, so that some are
     left to train; where nobody asked for a number, as usual, or a third of a shorter run."""
-    if asked is None:
-        return min(usual, rounds // 3)
-    if asked > rounds - 2:
+    found = max(least, min(usual, rounds // 3)) if asked is None else asked
+    if found > rounds - 2:
         raise ConfigError(
-            f"{asked} rounds before sharing and one of sharing leave none of {rounds} to train",
-            where=f"method.{key}",
-            hint=f"Raise run.rounds, or lower {key}.",
+            f"{found} rounds before sharing and one of sharing leave none of {rounds} to train",
+            where="run.rounds" if asked is None else f"method.{key}",
+            hint=f"Raise run.rounds{'' if asked is None else f', or lower {key}'}.",
         )
-    return asked
+    return found
