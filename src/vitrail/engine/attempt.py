@@ -112,8 +112,10 @@ class Attempts:
 
     def _record(self, total: MaskedSum) -> None:
         """What the server has after a secure sum: its result, and nothing of any one site."""
+        if self.tape is None:
+            return
         sums = total.finish()
-        if self.tape is None or not sums.accepted:
+        if not sums.accepted:
             return
         run, roster = self.plan.config.run, self.server.roster
         most = max(roster[site]["examples"] for site in sums.accepted)

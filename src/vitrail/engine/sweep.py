@@ -71,7 +71,7 @@ def _left(grid: list[Cell], without: Any, source: str) -> list[Cell]:
     """The cells but those that are to be left out."""
     if not isinstance(without, list):
         raise ConfigError("must be a list of names of cells", where=f"{source}: sweep.without")
-    names = {cell.name.partition("_seed-")[0] for cell in grid}
+    names = [cell.name.partition("_seed-")[0] for cell in grid]
     for name in without:
         if name not in names:
             raise ConfigError(
@@ -79,7 +79,7 @@ def _left(grid: list[Cell], without: Any, source: str) -> list[Cell]:
                 where=f"{source}: sweep.without",
                 hint=nearest(str(name), names),
             )
-    return [cell for cell in grid if cell.name.partition("_seed-")[0] not in without]
+    return [cell for cell, name in zip(grid, names) if name not in without]
 
 
 def run_sweep(

@@ -42,12 +42,15 @@ class Task:
     @staticmethod
     def read(header: Mapping[str, Any]) -> Task:
         """A task from our own engine."""
-        return TypeAdapter(Task).validate_python(header)
+        return _TASK.validate_python(header)
 
     def names(self, stage: str) -> dict[str, Any]:
         """What the digest of the message covers beside its tensors: the same for every site."""
         named: dict[str, Any] = {"round": self.round, "stage": stage}
         return {**named, "assets": dict(self.assets)} if self.assets else named
+
+
+_TASK = TypeAdapter(Task)  # made once: a worker reads one for every turn
 
 
 @dataclass(frozen=True)
