@@ -75,6 +75,8 @@ def test_a_grid_has_the_undefended_row_and_the_noise_that_was_asked_for(tmp_path
     assert [row["attack"] for row in found["references"]] == ["random image", "mean image"]
     assert Page((tmp_path / "grid" / "leakage.html").read_text()).pictures >= 2 + 3 * 2 * 2
     assert "mean image" in out and "white-noise at 2" in out
+    drawn = {path.name for path in (tmp_path / "grid" / "figures").iterdir()}
+    assert drawn == {"accuracy.png", "psnr-of-ig-db.png", "psnr-of-ig-adaptive-db.png"}
     code, again, _ = command("leakage", "grid.toml", "--out", "grid", "-q")
     assert code == 0 and again == out  # nothing is trained or searched again
     code, _, err = command("leakage", "grid.toml", "--out", "grid", "-q", "--set", "run.seed=6")

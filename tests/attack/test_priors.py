@@ -5,12 +5,13 @@ import json
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call
 
 from vitrail import rng
 from vitrail.attack import ATTACKS, Budget, Job, one_step
 from vitrail.attack.adapt import smooth_images
 from vitrail.attack.assault import assault
-from vitrail.attack.cases import Choice
+from vitrail.attack.cases import Cases, Choice
 from vitrail.attack.generator import (
     LATENT,
     Generator,
@@ -21,8 +22,9 @@ from vitrail.attack.generator import (
     train_generator,
 )
 from vitrail.attack.gifd import GENERATORS, onto_l1_ball
-from vitrail.attack.prototypes import crop
+from vitrail.attack.prototypes import crop, parts_members
 from vitrail.attack.scores import score
+from vitrail.attack.victim import patches
 from vitrail.data.normalize import Normalize
 from vitrail.errors import ConfigError, DataError, RunError
 
@@ -152,7 +154,37 @@ def test_prototypes_and_subspaces_are_searched_for(method, recorded_method):
     (rows,) = found.patches.values()
     assert [row.name for row in rows] == ["random patch", "mean patch", "patch search"]
     assert rows[2].units == 3 and rows[2].reached > 0.8  # nearly as exciting as the true patch
+    (told,) = found.members
+    assert (told.members, told.others) == (4, 8) and 0 <= told.auc <= 1
     json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_a_prototype_that_is_a_patch_of_an_image_tells_whose_it_is(recorded_method):
+    run = recorded_method("myth-gm")
+    (case,) = Cases(run, Choice(images=4), rng.server(1)).build()
+    turn, truth = case.scene.turns[-1], case.truths[0]
+    weights = {f"network.{n}": turn.released[n][0] if n in turn.released else t
+               for n, t in turn.sent.items()}  # fmt: skip
+    latent = functional_call(
+        _Latents(case.scene.network), weights, (case.scene.seen(truth.images),)
+    )
+    ends = latent.flatten(2).permute(0, 2, 1)[:, 0]  # a corner of each of the site's four images
+    count = len(turn.released["head.vectors"][0])
+    turn.released["head.vectors"][0] = ends[torch.arange(count) % 4].view(count, -1)
+    assert parts_members(case.scene, 0, truth).auc == 1.0
+    turn.released["head.vectors"][0] = 10.0  # near nobody's patch
+    assert parts_members(case.scene, 0, truth).auc < 0.9
+
+
+class _Latents(nn.Module):
+    """What the prototypes of a network see."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        return self.network.head.reduce(patches(self.network, x))
 
 
 def test_a_model_without_prototypes(recorded):

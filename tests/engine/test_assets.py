@@ -131,14 +131,46 @@ def test_sharing_goes_with_the_rest(tiny, changes):
     assert run.finished and (run.path / "server/assets").exists()
 
 
-@pytest.mark.parametrize("name", ["dp-sgd", "client-dp"])
-def test_formal_defenses_refuse_what_they_do_not_cover(tiny, name):
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("dp-sgd", {"protection": "paper"}),
+        ("dp-sgd", {"protection": "metric", "mask_from": "class"}),
+        ("dp-sgd", {"protection": "local-dp", "mask_from": "class"}),
+        ("client-dp", {"protection": "metric"}),
+    ],
+)
+def test_formal_defenses_refuse_what_nothing_covers(tiny, name, how):
     with pytest.raises(ConfigError, match=r"release\.defenses"):
         tiny(
-            method={"name": "fedxds", "protection": "metric"},
+            method={"name": "fedxds", **how},
             model={"norm": "group"},
             release={"defenses": [name], name: {"delta": 1e-3}},
         )
+
+
+@pytest.mark.parametrize(
+    ("how", "told"), [("metric", "epsilon(distance) by the curve"), ("local-dp", "local DP")]
+)
+def test_a_model_trained_with_dp_chooses_what_is_shared(tiny, how, told):
+    """Refuted if the round of sharing costs the model's budget, or a line promises less or more."""
+    run = tiny(
+        method={"name": "fedxds", "protection": how, "warmup": 1},
+        model={"norm": "group"},
+        release={"defenses": ["dp-sgd"], "dp-sgd": {"epsilon": 4.0, "delta": 1e-3}},
+        run={"rounds": 4},
+    )
+    for site in run.sites:
+        spent = {line["round"]: line for line in lines(run, site, "release") if line.get("spends")}
+        epsilons = [spent[number]["spends"][0]["epsilon"] for number in (1, 2, 3, 4)]
+        assert epsilons[0] == epsilons[1] < epsilons[2] < epsilons[3] <= 4.0
+        shared = spent[2]["guarantee"]
+        assert shared.startswith("formal: (epsilon, delta) = (") and shared.count("beside") == 1
+        assert f"beside the model: formal: {told}" in shared
+        assert all("beside" not in spent[n]["guarantee"] for n in (1, 3, 4))
+        assert all(spent[n]["guarantee"].startswith("formal") for n in (1, 3, 4))
+        (images,) = lines(run, site, "images")
+        assert images["guarantee"].startswith("formal") and images["images"] > 0
 
 
 def test_masks_from_the_model_are_formal_given_the_model(tiny):

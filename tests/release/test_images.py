@@ -184,6 +184,18 @@ def test_distances_are_those_between_images_of_one_class():
     assert told["pair"][1] == pytest.approx(gaussian.epsilon(1.0, DELTA, 1.0))
 
 
+@pytest.mark.parametrize("mode", ["paper", "metric", "local-dp"])
+@pytest.mark.parametrize("masks", [{}, {"fixed_masks": True}, {"class_masks": True}])
+@pytest.mark.parametrize("mask", [None, 1.0])
+@pytest.mark.parametrize("label", [None, 2.0])
+def test_a_protection_is_formal_where_its_line_says_so(mode, masks, mask, label):
+    how = Protection(mode, epsilon_label=label, epsilon_mask=mask, **masks)
+    pixels = torch.rand(4, 3, 3, 1, generator=torch.Generator().manual_seed(1))
+    line = protect(pixels, torch.tensor([0, 1, 0, 1]), 2, how, server(3).at("x"), None).line
+    said = line["guarantee"]
+    assert how.formal == (said.startswith("formal") and "not covered" not in said)
+
+
 @pytest.mark.parametrize(("fixed", "word"), [(True, "formal"), (False, "empirical")])
 def test_metric_privacy_is_formal_only_with_masks_that_no_image_made(fixed, word):
     how = Protection("metric", sigma=1.0, fixed_masks=fixed)

@@ -17,7 +17,7 @@ from vitrail.attack.cases import Cases, Choice
 from vitrail.attack.labels import infer, recovered
 from vitrail.attack.membership import Membership
 from vitrail.attack.originals import originals
-from vitrail.attack.prototypes import PatchRow, PatchSearch
+from vitrail.attack.prototypes import PatchRow, PatchSearch, parts_members
 from vitrail.attack.shared import read_shared
 from vitrail.attack.spoils import Matching, SharedAttack
 from vitrail.attack.trial import Case, Row, Trial
@@ -126,7 +126,7 @@ def assault(
     plain = cases.build()
     for looking in attacks:
         if isinstance(looking, PatchSearch):
-            found = replace(found, patches={**found.patches, **_patches(looking, plain, trial)})
+            found = _patches(found, looking, plain, trial)
     searches = [a for a in attacks if a.kind == "images"]
     if not searches:
         return found
@@ -160,12 +160,16 @@ def _shared(
     )
 
 
-def _patches(attack: PatchSearch, cases: Sequence[Case], trial: Trial) -> dict[str, list[PatchRow]]:
-    return {
-        site: attack.rows(case.scene, at, case.truths[at], trial.job(attack, case.scene.take([at])))
-        for case in cases
-        for at, site in enumerate(case.scene.sites)
-    }
+def _patches(found: Assault, attack: PatchSearch, cases: Sequence[Case], trial: Trial) -> Assault:
+    """What each site's parts give away: patches, and whose images excite them."""
+    patches, members = dict(found.patches), list(found.members)
+    for case in cases:
+        for at, site in enumerate(case.scene.sites):
+            job = trial.job(attack, case.scene.take([at]))
+            patches[site] = attack.rows(case.scene, at, case.truths[at], job)
+            if len(case.truths[at].others):
+                members.append(parts_members(case.scene, at, case.truths[at]))
+    return replace(found, patches=patches, members=tuple(members))
 
 
 def truth_beside(cases: Sequence[Case], row: Row) -> Tensor:

@@ -22,16 +22,16 @@ from vitrail.files import read_tensors, write_tensors
 from vitrail.rng import Key, scope, server
 
 LATENT = 128
-_WIDTH = 64
+_WIDTHS = (64, 64, 32, 16)  # of the maps from small to large; larger ones have the last
 _BATCH = 64
 
 
 class Generator(nn.Module):
     """A latent [N, 128] through stages to pixels [N, C, S, S] from 0 to 1; S is 8 times a power."""
 
-    def __init__(self, channels: int, size: int, width: int = _WIDTH) -> None:
+    def __init__(self, channels: int, size: int) -> None:
         super().__init__()
-        side = _first_side(size)
+        side, width = _first_side(size), _WIDTHS[0]
         self.channels, self.size = channels, size
         stages: list[nn.Module] = [
             nn.Sequential(
@@ -39,7 +39,8 @@ class Generator(nn.Module):
             )
         ]
         while side < size:
-            stages.append(_up(width, width))
+            before, width = width, _width(len(stages))
+            stages.append(_up(before, width))
             side *= 2
         stages.append(nn.Sequential(nn.LeakyReLU(0.2), nn.Conv2d(width, channels, 3, padding=1)))
         self.stages = nn.ModuleList(stages)
@@ -55,6 +56,11 @@ class Generator(nn.Module):
         for each in list(self.stages)[:stage]:
             z = each(z)
         return z
+
+
+def _width(stage: int) -> int:
+    """Channels of a map that was doubled `stage` times: fewer where there are more places."""
+    return _WIDTHS[min(stage, len(_WIDTHS) - 1)]
 
 
 def _first_side(size: int) -> int:
@@ -85,9 +91,10 @@ class _Encoder(nn.Sequential):
 
     def __init__(self, channels: int, size: int) -> None:
         side, before, layers = size, channels, []
-        while side > 4:
-            layers += [nn.Conv2d(before, _WIDTH, 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
-            side, before = side // 2, _WIDTH
+        for stage in reversed(range((size // _first_side(size)).bit_length() - 1)):
+            after = _width(stage)
+            layers += [nn.Conv2d(before, after, 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
+            side, before = side // 2, after
         super().__init__(*layers, nn.Flatten(), nn.Linear(before * side * side, LATENT))
 
 
@@ -124,7 +131,7 @@ def cached_generator(
 ) -> Generator:
     """The generator of these very images, trained once and kept in the cache."""
     digest = hashlib.blake2b(np.ascontiguousarray(images).data, digest_size=12)
-    digest.update(f"{images.shape} {steps} {LATENT} {_WIDTH}".encode())
+    digest.update(f"{images.shape} {steps} {LATENT} {_WIDTHS}".encode())
     path = cache_folder() / "generators" / f"{digest.hexdigest()}.safetensors"
     if not path.is_file():
         made = train_generator(images, server(0).at("generator"), steps, tell)

@@ -89,12 +89,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One defense: the run behind it, its accuracy, the noise it added, and the attacks on it."""
+    """One defense: the run behind it, its accuracy, the noise it added, and the attacks on it.
+
+    `energy` is what the attacked updates got, `asked` what the release section asked for.
+    """
 
     name: str
     run: Path
     accuracy: float | None
     energy: float
+    asked: float | None
     epsilon: float | None
     guarantee: str
     rows: tuple[Row, ...]
@@ -171,10 +175,15 @@ def release_rows(options: LeakageOptions) -> dict[str, dict[str, Any]]:
         elif each != NONE:
             additive = DEFENSES[each].additive
             for energy in options.energies if additive and options.energies else (None,):
-                name = each if energy is None else f"{each} at {energy:g}"
+                name = each if energy is None else f"{each}{at(energy)}"
                 extra = {} if energy is None else {"energy": energy}
                 found[name] = {"defenses": [each], **extra}
     return found
+
+
+def at(energy: float) -> str:
+    """How a row's name ends that asks for an energy."""
+    return f" at {energy:g}"
 
 
 @dataclass
@@ -264,6 +273,7 @@ def _outcome(name: str, run: Run, made: Rehearsal, rows: list[Row]) -> Outcome:
         run=run.path,
         accuracy=curve[-1][1] if curve else None,
         energy=made.energy,
+        asked=run.config.release.energy,
         epsilon=epsilon,
         guarantee=guarantee,
         rows=tuple(rows),

@@ -13,6 +13,7 @@ from vitrail.cli.run import Quiet, Sets, _lines
 from vitrail.cli.using import Force, free_file, say
 from vitrail.engine.run import OnRound
 from vitrail.files import write_json, write_text
+from vitrail.report.leakage_curves import leakage_curves
 from vitrail.report.leakage_grid import leakage_markdown, leakage_page, leakage_text, with_fidelity
 
 
@@ -50,9 +51,12 @@ def leakage(
     typer.echo(leakage_text(found))
     write_json(folder / "leakage.json", found.to_json())
     write_text(folder / "leakage.md", leakage_markdown(found) + "\n")
-    write_text(folder / "leakage.html", leakage_page(found))
+    drawn = leakage_curves(found, folder / "figures")
+    write_text(folder / "leakage.html", leakage_page(found, drawn))
     if json is not None:
         write_json(json, found.to_json())
         say(f"written: {json}")
     for name in ("leakage.md", "leakage.json", "leakage.html"):
         say(f"written: {folder / name}")
+    for path in drawn.values():
+        say(f"written: {path}")

@@ -18,6 +18,7 @@ from vitrail.report import (  # noqa: F401  (they register their tables)
     debias_table,
     exam_table,
     fidelity_table,
+    parts_table,
     price,
     privacy_table,
     share,

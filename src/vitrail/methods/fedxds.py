@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from vitrail.aggregate.sums import Sums
 from vitrail.config import schema
 from vitrail.local.optimizer import OptimizerSettings
+from vitrail.local.phases import Sees
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.share import Chosen, choose
 from vitrail.local.share_filters import EMBEDDINGS
@@ -28,6 +30,7 @@ class ShareImages:
 
     name: str = SHARE
     sends: bool = True
+    sees: ClassVar[Sees] = "nothing"
 
     def show(self, site: Site, ctx: Context) -> tuple[Chosen, Protected]:
         """What would be shared, before and after protection; for a preview, nothing is sent."""
@@ -75,9 +78,9 @@ class FedXDS(SharesImages):
         """The images and their labels go up in the round of sharing."""
         if stage != SHARE:
             return (), ()
-        spans = [self.options.protect(name).span for name in (None, *self.options.budgets)]
-        span = min(low for low, _ in spans), max(high for _, high in spans)
-        return (), self.image_fields(about, span)
+        every = [self.options.protect(name) for name in (None, *self.options.budgets)]
+        span = min(how.span[0] for how in every), max(how.span[1] for how in every)
+        return (), self.image_fields(about, span, proved=all(how.formal for how in every))
 
     def close(self, server: Server, sums: Sums, ctx: Context) -> Metrics:
         """The mean; after sharing, all images, and the model of the warm-up or the first one."""

@@ -36,12 +36,14 @@ class SharesImages(Method):
         still: dict[str, str] = dict.fromkeys(PARTS, "frozen")
         return Stage(SHARE, rounds=1, sites="all", train=(phase,), table=still)
 
-    def image_fields(self, about: About, span: tuple[float, float]) -> tuple[Field, ...]:
+    def image_fields(
+        self, about: About, span: tuple[float, float], proved: bool = False
+    ) -> tuple[Field, ...]:
         """Images with pixels within a span, and their labels."""
-        labels = (0, about.classes - 1)
+        pixels, labels = (ANY, *about.image), (0, about.classes - 1)
         return (
-            Field(f"{IMAGES}/pixels", (ANY, *about.image), KEEP, span=span),
-            Field(f"{IMAGES}/targets", (ANY,), KEEP, torch.int64, span=labels),
+            Field(f"{IMAGES}/pixels", pixels, KEEP, span=span, proved=proved),
+            Field(f"{IMAGES}/targets", (ANY,), KEEP, torch.int64, span=labels, proved=proved),
         )
 
     def limits(self, facts: Mapping[str, float], ctx: Context) -> dict[str, float]:

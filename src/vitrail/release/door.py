@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -88,7 +88,9 @@ class Door:
                 told |= {"bytes": cover.bytes, "masked": cover.line(), "counts": {}}
             if spends:
                 told["secret"] = "simulated" if self._simulated(site) else "own"
-            told["guarantee"] = _guarantee(update, promises, spends)
+            beside = {field.name for field in schema.up if field.proved}
+            remarks = [str(line["guarantee"]) for line in site.lines] if beside else []
+            told["guarantee"] = _guarantee(update, promises, spends, beside, remarks)
             self._record(update, site, schema, passed, message, told)
         return update
 
@@ -267,17 +269,27 @@ def _returned(update: Update, site: Site) -> Update:
     return replace(update, tensors=tensors)
 
 
-def _guarantee(update: Update, promises: list[Promise], spends: list[dict[str, Any]]) -> str:
-    """The guarantee of the whole update: one number that nobody covers makes it empirical."""
+def _guarantee(
+    update: Update,
+    promises: list[Promise],
+    spends: list[dict[str, Any]],
+    proved: Set[str],
+    remarks: Sequence[str],
+) -> str:
+    """The guarantee of the whole update: one number that nobody covers makes it empirical.
+
+    What is `proved` elsewhere is covered by the guarantees of the remarks, which are told too.
+    """
     if not update.tensors and not update.counts and not update.metrics:
         return NOTHING
     if not promises:
         return NO_GUARANTEE
     bare = [*update.counts, *update.metrics]
-    bare += [name for promise in promises for name in promise.uncovered(update.tensors)]
+    bare += [n for p in promises for n in p.uncovered(update.tensors) if n not in proved]
     if bare:
         return f"{NO_GUARANTEE}: {bare[0]!r} leaves without noise"
-    return sentence(spends) if spends else NOTHING
+    told = sentence(spends) if spends else NOTHING
+    return "; beside the model: ".join([told, *remarks])
 
 
 def _passed(defense: Defense, figures: Mapping[str, float]) -> dict[str, object]:

@@ -101,13 +101,14 @@ class DpSgd(Private):
                     where="release.defenses",
                     hint='Use "client-dp", which covers any training, or another method.',
                 )
-        beside = [name for name in setting.beside if not name.startswith(CONTROL)]
-        if beside:
+        bare = [n for n in setting.beside if not n.startswith(CONTROL) and n not in setting.proved]
+        if bare:
             raise ConfigError(
-                f"{setting.method} sends {beside[0]!r} beside the model, which 'dp-sgd' does not "
-                "cover",
+                f"{setting.method} sends {bare[0]!r} beside the model, which 'dp-sgd' does not "
+                "cover and nothing else proves anything about",
                 where="release.defenses",
-                hint='Use "client-dp", which clips and noises all that leaves, or another method.',
+                hint="Give what is sent beside the model a guarantee of its own (fedxds: "
+                'protection = "local-dp" or "metric"), or use another method.',
             )
 
     def _check_norms(self, setting: Setting) -> None:

@@ -65,6 +65,17 @@ class Protection:
         return gaussian.sigma(self.epsilon, self.delta, 2 * self.clip / self.group)
 
     @property
+    def formal(self) -> bool:
+        """Whether all that leaves is covered by a proof, masks and labels included.
+
+        Metric privacy compares images of one class, so that labels have nothing to tell.
+        """
+        if self.mode == "local-dp":
+            masks = not self.class_masks or self.epsilon_mask is not None
+            return masks and self.epsilon_label is not None
+        return self.mode == "metric" and (self.fixed_masks or self.epsilon_mask is not None)
+
+    @property
     def span(self) -> tuple[float, float]:
         """Values that a pixel cannot leave by honest noise (12 deviations; 60 for Laplace)."""
         most = max([1.0, *(region.factor for region in self.regions)])

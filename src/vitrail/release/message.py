@@ -22,7 +22,8 @@ class Field:
 
     `bound` is the largest norm the guard lets pass; None leaves that to `aggregate.max_norm`.
     `geometry` is that of the model tensor: frames leave and arrive orthonormal, or not at all.
-    What is kept (`KEEP`) has any number of rows (`ANY`) and values within `span`.
+    What is kept (`KEEP`) has any number of rows (`ANY`) and values within `span`. What is
+    `proved` leaves under a guarantee of its own, which a remark in the ledger states.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Field:
     bound: float | None = None
     geometry: str = "euclidean"
     span: tuple[float, float] | None = None
+    proved: bool = False
 
     def admits(self, shape: tuple[int, ...]) -> bool:
         """Whether a tensor of this shape is what was declared."""

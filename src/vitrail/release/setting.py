@@ -119,6 +119,11 @@ class Setting:
         """The tensors that leave beside the model."""
         return tuple(name for name in self.leaves if not name.startswith(MODEL))
 
+    @property
+    def proved(self) -> frozenset[str]:
+        """The tensors that leave under a guarantee of their own."""
+        return frozenset(f.name for s in self.stages for f in s.schema.up if f.proved)
+
 
 def convs_of(network: Network) -> tuple[Conv, ...]:
     """The 2-D convolutions of a network, in the order of its modules."""

@@ -18,7 +18,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import write_bytes
 
-History: TypeAlias = Sequence[tuple[int, float | None]]
+History: TypeAlias = Sequence[tuple[float, float | None]]
 Histories: TypeAlias = Mapping[str, History | Mapping[Hashable, History]]
 
 # Okabe and Ito's colors without the yellow, which white paper swallows. Lines also differ in
@@ -35,7 +35,7 @@ LINE_HEIGHT = 1.25 * FONT / 72  # inches a name needs
 class Curve:
     """Mean and SD over seeds for each round that has a value; the SD of one seed is NaN."""
 
-    rounds: list[int]
+    rounds: list[float]
     mean: list[float]
     sd: list[float]
 
@@ -74,7 +74,7 @@ def curves(
 def summary(history: History | Mapping[Hashable, History]) -> Curve:
     """Mean and SD (ddof=1) over seeds, round by round."""
     seeds = history.values() if isinstance(history, Mapping) else [history]
-    values: dict[int, list[float]] = {}
+    values: dict[float, list[float]] = {}
     for seed in seeds:
         for number, value in seed:
             if value is not None and math.isfinite(value):
@@ -174,7 +174,7 @@ def _dress(axes: Any, ylabel: str, xlabel: str, title: str) -> None:
         axes.set_title(title, fontsize=FONT + 1, color=INK, loc="left", parse_math=False)
 
 
-def _multiply(axes: Any, places: Sequence[int]) -> None:
+def _multiply(axes: Any, places: Sequence[float]) -> None:
     """A logarithmic axis whose ticks are the places that were measured."""
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(places))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
+from pathlib import Path
+from types import MappingProxyType
+
+from PIL import Image
 
 from vitrail.attack.leakage import Leakage, Outcome
 from vitrail.attack.trial import Row
 from vitrail.audit.fidelity import fidelity
 from vitrail.engine.loaded import Run
-from vitrail.report.evidence_html import page
+from vitrail.report.evidence_html import data_uri, page
 from vitrail.report.leakage_page import STYLE, pictures
 from vitrail.report.leakage_table import columns
 
@@ -86,9 +90,13 @@ def leakage_markdown(found: Leakage) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(line)} |" for line in _lines(found))])
 
 
-def leakage_page(found: Leakage) -> str:
-    """One HTML document: the originals, what came through undefended and through each defense."""
+def leakage_page(found: Leakage, figures: Mapping[str, Path] = MappingProxyType({})) -> str:
+    """One HTML document: the originals, what came through undefended and through each defense.
+
+    `figures` are PNG files by what they show.
+    """
     sections = [_section(found, name) for name in _attacks(found)]
+    sections += [_drawing(words, path) for words, path in figures.items()]
     lead = (
         f'<p class="soft">{len(found.outcomes)} defenses · {len(found.truth)} images · the model '
         f"that was sent: {escape(found.options.model)}</p>"
@@ -113,6 +121,13 @@ def _section(found: Leakage, attack: str) -> str:
                 rows.append(row)
                 names.append(f"{outcome.name} {row.note}".strip())
     return f"<section><h2>{escape(attack)}</h2>{pictures(found.truth, rows, names)}</section>"
+
+
+def _drawing(words: str, path: Path) -> str:
+    with Image.open(path) as drawn:
+        source = data_uri(drawn)
+    told = escape(f"{words} by noise over change")
+    return f'<section><h2>{told}</h2><img class="drawn" src="{source}" alt="{told}"></section>'
 
 
 def _table(found: Leakage) -> str:

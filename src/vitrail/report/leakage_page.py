@@ -22,6 +22,7 @@ table.loot th[scope=row]{text-align:left;vertical-align:middle;min-width:120px;
 overflow-wrap:anywhere}
 table.loot img{width:88px;height:88px;display:block;border-radius:4px;image-rendering:pixelated;
 background:var(--quiet)}
+img.drawn{max-width:100%;height:auto;background:#fff;border-radius:4px}
 table.figures td{font-variant-numeric:tabular-nums;font-size:15px;padding:7px 8px}
 table.figures tr.reference td{color:var(--soft)}
 """

@@ -58,8 +58,9 @@ def _curves(table: Comparison, number: int) -> list[Block]:
     series = []
     for name, history in table.histories.items():
         one = summary(history)
-        points = tuple(zip(one.rounds, one.mean, strict=True))
-        band = tuple((r, m - s, m + s) for r, m, s in zip(one.rounds, one.mean, one.sd) if s == s)
+        rounds = [int(r) for r in one.rounds]
+        points = tuple(zip(rounds, one.mean, strict=True))
+        band = tuple((r, m - s, m + s) for r, m, s in zip(rounds, one.mean, one.sd) if s == s)
         if points:
             series.append(Series(name, points, band=band))
     if not series:
