@@ -79,13 +79,13 @@ def shadow_trainer(run: Run, given: Candidates, epochs: int) -> Train:
     """Trains the run's own network from a fresh start on chosen candidates, as one site would."""
     made = make_plan(run.loaded, run.classes, run.card["channels"])
     plan, network = made
-    run.fill_frozen(network)
+    run.fill_start(network)
     model = FlatModel(network)
+    start = {name: tensor.clone() for name, tensor in model.named.items()}
     size = plan.config.run.batch_size
 
     def fit(chosen: Tensor, key: Key) -> Tensor:
-        start = make_plan(run.loaded, run.classes, run.card["channels"])[1]
-        model.write({name: dict(start.state_dict())[name] for name in model.named})
+        model.write(start)
         model.reset_counters()
         feed = Feed(given.inputs, given.rows[chosen.numpy()], key.at("views").torch())
         order = key.at("batches").torch()

@@ -40,7 +40,7 @@ class Server:
         self.run = run
         made = make_plan(loaded or run.loaded, run.classes, run.card["channels"])
         self.plan, self.network = made
-        run.fill_frozen(self.network)
+        run.fill_start(self.network)
         self.network.eval()
         self.start = {name: t.clone() for name, t in self.network.state_dict().items()}
 

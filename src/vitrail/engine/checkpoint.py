@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,14 +28,16 @@ class Identity:
     config: str
     data: str
     weights: str
+    public: str = ""  # the server's own images
 
 
 class Checkpoints:
-    """`server/checkpoints/` of a run, and the frozen tensors that stand beside it once."""
+    """`server/checkpoints/` of a run, and the tensors it began with that stand beside it once."""
 
     def __init__(self, server: Path) -> None:
         self.folder = server / "checkpoints"
         self.frozen_file = server / "frozen.safetensors"
+        self.start_file = server / "start.safetensors"
         self.shelf = Shelf(server / "assets")
 
     def path(self, round_: int) -> Path:
@@ -65,10 +69,17 @@ class Checkpoints:
             self.path(old).unlink(missing_ok=True)
 
     def save_frozen(self, network: Network, plan: Plan) -> None:
-        """Write what never changes, once, so that a run can be used without its weights file."""
+        """Write what never changes, once, so that a run can be used without its weights file.
+
+        So is the start of a backbone that trains, where a seed does not give it.
+        """
         moving = {spec.name for spec in plan.layout.specs}
-        still = {n: t for n, t in network.state_dict().items() if n not in moving}
+        tensors = network.state_dict()
+        still = {n: t for n, t in tensors.items() if n not in moving}
         write_tensors(self.frozen_file, still, dict(plan.card))
+        start = {n: tensors[n] for n in sorted(moving) if n.startswith("backbone.")}
+        if start and "digest" in plan.card:
+            write_tensors(self.start_file, start, dict(plan.card))
 
     def newest(self) -> int | None:
         """The last round that is on disk, or None."""
@@ -81,8 +92,8 @@ class Checkpoints:
         if newest is None:
             raise RunError("there is no checkpoint to go on from", where=str(self.folder))
         tensors, meta = read_tensors(self.path(newest))
-        for name, now in asdict(identity).items() if identity else ():
-            self._same(name, meta[name], now)
+        if identity is not None:
+            self._check(meta, identity)
         views = server.layout.views(server.values)
         for name, tensor in views.items():
             tensor.copy_(tensors[f"model/{name}"])
@@ -96,6 +107,19 @@ class Checkpoints:
         versions.holds = {site: list(held) for site, held in meta.get("holds", {}).items()}
         versions.keys = {s: PublicKey.read(key) for s, key in meta.get("keys", {}).items()}
         return int(meta["round"])
+
+    def same_images(self, round_: int, now: str) -> bool:
+        """Whether the sites' images are those of the run; older runs put public ones behind."""
+        _, meta = read_tensors(self.path(round_))
+        then = str(meta["data"])
+        return then == now if "public" in meta else then.startswith(now)
+
+    def _check(self, meta: Mapping[str, Any], now: Identity) -> None:
+        if "public" not in meta:  # an older run: one digest behind the other
+            meta = {**meta, "public": ""}
+            now = replace(now, data=now.data + now.public, public="")
+        for name, value in asdict(now).items():
+            self._same("public images" if name == "public" else name, meta[name], value)
 
     def check_config(self, now: str) -> None:
         """Refuse a run whose configuration is no longer the one it was made with."""
@@ -114,3 +138,7 @@ class Checkpoints:
     def frozen(self) -> dict[str, torch.Tensor]:
         """The tensors that never change."""
         return read_tensors(self.frozen_file)[0]
+
+    def start(self) -> dict[str, torch.Tensor] | None:
+        """The moving tensors that came from elsewhere, as they were before the first round."""
+        return read_tensors(self.start_file)[0] if self.start_file.exists() else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from vitrail.engine.plan import Plan, make_plan
 from vitrail.engine.shared import shared_by
 from vitrail.engine.sitefolder import Own, SiteFolder
 from vitrail.engine.versions import Versions
-from vitrail.errors import RunError, nearest
+from vitrail.errors import ConfigError, RunError, nearest
 from vitrail.files import read_tensors, write_json
 from vitrail.methods.server import Server
 from vitrail.models.network import Network
@@ -36,14 +37,9 @@ class Run:
         self.folder = RunFolder(path)
         self.path = self.folder.path
         loaded = self.folder.open()
-        # A run stands alone: its weights are in its own files, so none are read from elsewhere.
-        model = loaded.config.model.model_copy(update={"weights": None})
         self.config: Config = loaded.config
-        self._loaded = Loaded(
-            loaded.config.model_copy(update={"model": model}), loaded.base, loaded.source
-        )
         self.card = _read_card(self.path)
-        self._made: Plan | None = None
+        self._loaded = replace(loaded, config=_alone(self.config, self.card["channels"]))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -69,8 +65,10 @@ class Run:
     def extractor(self) -> tuple[Network, Normalize]:
         """A network whose backbone every site knows: the global one, else the common start."""
         plan, network = make_plan(self._loaded, self.classes, self.card["channels"])
-        self.fill_frozen(network)
-        if not any(name.startswith("backbone.") for name in plan.stages[-1].home):
+        if any(name.startswith("backbone.") for name in plan.stages[-1].home):
+            self.fill_start(network)
+        else:
+            self.fill_frozen(network)
             body = {n: t for n, t in self._server(plan)[0].items() if n.startswith("backbone.")}
             network.load_state_dict({**network.state_dict(), **body})
         return network, Normalize.of(self.config, self.card["channels"])
@@ -91,6 +89,30 @@ class Run:
         """Put the tensors that never change into a network."""
         frozen = Checkpoints(self.folder.server).frozen()
         network.load_state_dict({**network.state_dict(), **frozen})
+
+    def fill_start(self, network: Network) -> None:
+        """Put a network where the run began: a seed gives what did not come from elsewhere."""
+        self.fill_frozen(network)
+        moves = (n for n in network.state_dict() if not network.is_frozen(n))
+        if "digest" in self.card and any(n.startswith("backbone.") for n in moves):
+            start = Checkpoints(self.folder.server).start() or self._found_start()
+            network.load_state_dict({**network.state_dict(), **start})
+
+    def _found_start(self) -> dict[str, torch.Tensor]:
+        """The start of an older run, which did not keep it, from the file it was read from."""
+        try:
+            opened = replace(self._loaded, config=self.config)
+            plan, network = make_plan(opened, self.classes, self.card["channels"])
+            why = "" if plan.card["digest"] == self.card["digest"] else "the file holds others"
+        except ConfigError as err:
+            why = err.what
+        if why:
+            raise RunError(
+                f"the weights that this run began with are no longer there ({why})",
+                where=str(self.path),
+                hint=f"Put {self.config.model.weights} back as it was.",
+            )
+        return {n: t for n, t in network.state_dict().items() if n.startswith("backbone.")}
 
     @property
     def finished(self) -> bool:
@@ -195,6 +217,20 @@ class Run:
             return {}
         state = SiteFolder(self.path, site).load(versions.accepted[site])
         return {n.removeprefix(HOME): t for n, t in state.items() if n.startswith(HOME)}
+
+
+def _alone(config: Config, channels: int) -> Config:
+    """A configuration that needs no file of weights: the run has them in files of its own.
+
+    What `auto` normalization means depends on those weights, so it is said while they are named.
+    """
+    name = Normalize.of(config, channels).name
+    return config.model_copy(
+        update={
+            "model": config.model.model_copy(update={"weights": None}),
+            "data": config.data.model_copy(update={"normalize": name}),
+        }
+    )
 
 
 def _read_card(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from vitrail.local.evaluate import evaluate
 from vitrail.local.personalize import Personalize
 from vitrail.local.session import Site
 from vitrail.models.flat import Region
+from vitrail.threads import one_thread
 
 Figures = dict[str, float | None]
 
@@ -27,6 +28,7 @@ class Personalized:
     file: Path
 
 
+@one_thread()
 def personalize(
     run: Run, site: str, epochs: int | None = None, lr: float | None = None
 ) -> Personalized:

@@ -12,15 +12,13 @@ from vitrail.engine.plan import make_plan
 from vitrail.engine.pool import InProcess
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.errors import RunError
-from vitrail.files import read_tensors
 from vitrail.models.network import Network
 
 
 def images_of(run: Run) -> Federation:
     """The images of a run and who holds which, if they are still those it was trained on."""
     federation = dealt(run.loaded)
-    _, meta = read_tensors(Checkpoints(run.folder.server).path(run.round))
-    if meta["data"] != federation.digest():
+    if not Checkpoints(run.folder.server).same_images(run.round, federation.digest()):
         raise RunError(
             "the images of this run changed since it was started: they are no longer those it "
             "was trained on",
@@ -36,7 +34,8 @@ def reopened(run: Run, federation: Federation, network: Network | None = None) -
     `network` is the model to begin with; left out: the run's start.
     """
     plan, fresh = make_plan(run.loaded, run.classes, run.card["channels"])
-    run.fill_frozen(fresh)
+    if network is None:
+        run.fill_start(fresh)
     return with_features(host_of(plan, network or fresh, federation, run.path), federation)
 
 

@@ -187,8 +187,9 @@ class Engine:
         self.server = self._server()
         self.identity = Identity(
             config=fingerprint(self.plan.config),
-            data=self.members.digest() + ("" if self.bench is None else self.bench.digest()),
+            data=self.members.digest(),
             weights=self.plan.card.get("digest", ""),
+            public="" if self.bench is None else self.bench.digest(),
         )
         begun = self._begin(fresh)
         pool = self.members.pool(self.plan, self.network, self.folder)

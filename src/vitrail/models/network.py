@@ -15,6 +15,7 @@ from vitrail.models.build import build_backbone
 from vitrail.models.head import HEADS, Head, Outputs
 from vitrail.models.weights import load_weights
 from vitrail.rng import Key, scope
+from vitrail.threads import one_thread
 
 
 class Network(nn.Module):
@@ -111,6 +112,7 @@ def channels_last_is_safe(network: nn.Module) -> bool:
     )
 
 
+@one_thread()  # two threads factorize a random matrix to other bits
 def make_network(
     model: Model, head: str, channels: int, classes: int, key: Key, base: Path = Path()
 ) -> tuple[Network, dict[str, str]]:
