@@ -28,6 +28,7 @@ class Loop:
     down: set[str] = field(default_factory=set)
     spoil: dict[str, object] = field(default_factory=dict)
     asked: list[tuple[str, bytes]] = field(default_factory=list)
+    heard: list[bytes] = field(default_factory=list)
 
     def present(self) -> tuple[str, ...]:
         return tuple(name for name in self.stations if name not in self.down)
@@ -40,6 +41,7 @@ class Loop:
                 continue
             self.asked.append((name, raw))
             reply = self.stations[name].answer(raw)
+            self.heard.append(reply)
             change = self.spoil.get(name)
             found[name] = change(raw, reply) if callable(change) else reply
         return found

@@ -186,7 +186,10 @@ def test_no_message_names_a_path(birds, tmp_path) -> None:
     data = config.config.data.model_copy(update={"path": str(birds.root / "secret-place")})
     config = replace(config, config=config.config.model_copy(update={"data": data}))
     coordinate(loop, config, tmp_path / "run", 3)
-    assert not any(b"secret-place" in raw or bytes(birds.root) in raw for _, raw in loop.asked)
+    both_ways = [*(raw for _, raw in loop.asked), *loop.heard]
+    assert len(loop.heard) == len(loop.asked) > 0
+    for place in (b"secret-place", bytes(birds.root), bytes(tmp_path)):
+        assert not any(place in raw for raw in both_ways)
 
 
 def test_a_message_cannot_tell_a_site_where_to_read_or_what_code_to_load(birds, tmp_path) -> None:
@@ -202,7 +205,9 @@ def test_a_message_cannot_tell_a_site_where_to_read_or_what_code_to_load(birds, 
         terms[section][key] = value
         raw = seal("hello", "another", letter.site, {**letter.body, "terms": terms})
         answer = unseal(loop.stations[letter.site].answer(raw))
-        assert answer.kind == "error" and key in answer.body["sentence"]
+        assert answer.kind == "error" and "do not go together" in answer.body["sentence"]
+        log = (loop.stations[letter.site].home.folder / "log.txt").read_text()
+        assert f"the coordinator's terms say {key!r}" in log
 
 
 def test_an_unknown_label_is_refused_and_a_missing_class_reported(birds, tmp_path) -> None:
@@ -218,8 +223,11 @@ def test_an_unknown_label_is_refused_and_a_missing_class_reported(birds, tmp_pat
     coordinate(loop, birds.coordinator(), tmp_path / "run", 3)
     assert f"site north has no image of: {classes[0]}" in log(tmp_path / "run")
     object.__setattr__(home, "data", {**home.data, "rename": {classes[1]: "dodo"}})
-    with pytest.raises(RunError, match="dodo"):
+    with pytest.raises(RunError, match=r"north.*labels cannot be used") as refused:
         coordinate(loop, birds.coordinator(), tmp_path / "other", 3)
+    assert "dodo" not in str(refused.value)  # what a site calls its classes is its own to know
+    assert not any(b"dodo" in raw for raw in loop.heard)
+    assert "dodo" in (home.folder / "log.txt").read_text()
 
 
 def test_real_draws_come_from_the_sites_own_secret(birds, tmp_path) -> None:
@@ -233,7 +241,9 @@ def test_real_draws_come_from_the_sites_own_secret(birds, tmp_path) -> None:
     assert any(not torch.equal(ours[name], theirs[name]) for name in theirs)
     secret = tmp_path / "b" / "at-north" / "secret"
     assert secret.stat().st_mode & 0o077 == 0
-    assert not any(secret.read_bytes() in raw for _, raw in real.asked)
+    both_ways = [*(raw for _, raw in real.asked), *real.heard]
+    assert not any(secret.read_bytes() in raw for raw in both_ways)
+    assert not any(secret.read_bytes().hex().encode() in raw for raw in both_ways)
 
 
 def test_mutated_messages_are_refused_and_nothing_else_happens(birds, tmp_path) -> None:

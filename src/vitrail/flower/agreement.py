@@ -66,6 +66,18 @@ def agreed_plan(loaded: Loaded) -> tuple[Plan, Network]:
     return make_plan(loaded, tuple(data.classes or ()), int(data.channels or 3))
 
 
+def referenced(plan: Plan) -> bool:
+    """Whether each site also trains a model alone, which stays there."""
+    wanted = plan.config.run.local_reference
+    return plan.method.reference if wanted is None else wanted
+
+
+def audited(plan: Plan) -> bool:
+    """Whether sites tell each other what an audit compares: exact figures by class, so never
+    behind a formal mechanism."""
+    return referenced(plan) and not plan.private
+
+
 def lacking(labels: npt.NDArray[np.int64], classes: Sequence[str]) -> list[str]:
     """The classes that no label names."""
     held = set(labels.tolist())

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from vitrail.engine.plan import Plan
 from vitrail.engine.shared import shared_by
 from vitrail.errors import ConfigError, VitrailError
-from vitrail.flower.agreement import Terms, agreed_plan
+from vitrail.flower.agreement import Terms, agreed_plan, audited
 from vitrail.flower.home import Home
 from vitrail.flower.keys import loose
 from vitrail.flower.processes import begin, end, free_port, program
-from vitrail.flower.remote import audited
 from vitrail.flower.station import PARTED
 
 Tell = Callable[[str], None]
@@ -97,12 +97,32 @@ def summary(home: Home, terms: Terms) -> list[str]:
         f"classes: {', '.join(plan.classes)}",
         *shared.lines(),
         f"in all: {shared.text()}",
-        f"also: how many training images, and figures ({', '.join(plan.stages[0].schema.metrics)})",
+        f"also: {_numbers(plan)}",
         *((_IN_CLEAR,) if plan.secure else ()),
         f"defenses: {', '.join(release.defenses) or 'none: updates leave as they are'}",
         *(_AUDIT if audited(plan) else ()),
-        "no image leaves this site",
+        _kept(plan, home.name),
     ]
+
+
+def _numbers(plan: Plan) -> str:
+    """The exact numbers that leave beside the tensors."""
+    told = [] if plan.private else ["how many training images", "which classes have none"]
+    told += plan.setting.told
+    figures = dict.fromkeys(name for stage in plan.stages for name in stage.schema.metrics)
+    told += [f"figures ({', '.join(figures)})"] if figures else []
+    return ", ".join(told) or "no count of images and no figure"
+
+
+def _kept(plan: Plan, site: str) -> str:
+    """What leaves as it is instead of in a mean; only where nothing does, no image can."""
+    fields = dict.fromkeys(field.name for stage in plan.stages for field in stage.schema.up_kept)
+    if not fields:
+        return "no image leaves this site"
+    return (
+        f"BESIDE THE MODEL LEAVE, one by one: {', '.join(fields)}; "
+        f"protection: {plan.method.protection(site)}"
+    )
 
 
 def attend(node: Node, tell: Tell, confirm: Confirm, once: bool = False) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from vitrail.errors import ConfigError, RunError
 from vitrail.flower.grid import unwrapped, wrapped
 from vitrail.flower.home import Home
 from vitrail.flower.station import Station
+from vitrail.flower.trouble import MORE
 from vitrail.flower.vouch import NodeVouch
 
 app = ClientApp()
@@ -18,7 +20,10 @@ app = ClientApp()
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Answer one message with what this node's own file says about its data."""
-    home = Home.open(str(context.node_config["vitrail-site"]))
+    try:
+        home = Home.open(str(context.node_config["vitrail-site"]))
+    except ConfigError as err:  # Flower sends the words of an error, and these name a path
+        raise RunError(f"the site's own file cannot be used; {MORE}") from err
     raw = unwrapped(message)
     if not raw:  # an unauthenticated federation asks its nodes who they are
         return Message(wrapped(home.name.encode()), reply_to=message)

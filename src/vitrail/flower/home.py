@@ -19,11 +19,12 @@ from vitrail.config.schema import Table
 from vitrail.data.guess import guess
 from vitrail.engine.folder import RunFolder
 from vitrail.errors import ConfigError, RunError
-from vitrail.files import create, folder_name, write_json, write_text
+from vitrail.files import create, folder_name, write_json, write_text, writing
 from vitrail.flower.agreement import Terms, digest_of, joined
 from vitrail.rng import Key
 
 _POLL_SECONDS = 0.5
+_LONGEST = 4000  # characters of one entry of the log
 
 
 class SiteTable(Table):
@@ -85,6 +86,13 @@ class Home:
                 hint="Restore it; with another one a run cannot be continued.",
             )
         return Key(raw)
+
+    def log(self, text: str) -> None:
+        """Append the end of a text, with the time, to the site's own log."""
+        path, stamp = self.folder / "log.txt", time.strftime("%Y-%m-%d %H:%M:%S")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with writing(path), path.open("a", encoding="utf-8", errors="backslashreplace") as handle:
+            handle.write(f"{stamp} {text[-_LONGEST:]}\n")
 
     def joined(self, terms: Terms) -> Loaded:
         """The terms of a federation with this site's own data and machine."""

@@ -22,7 +22,7 @@ from vitrail.engine.shelf import Shelf
 from vitrail.engine.tasks import Down, Missing, Reply, Task
 from vitrail.errors import RunError, VitrailError
 from vitrail.files import write_json
-from vitrail.flower.agreement import terms_of
+from vitrail.flower.agreement import audited, terms_of
 from vitrail.flower.envelope import ROOM, Letter, mark, seal, unseal
 from vitrail.flower.link import Link
 from vitrail.local.inputs import Rows
@@ -147,12 +147,6 @@ class Remote:
         """Each site prepares itself; after a restart, wait until they have come back."""
         del plan, network, pool, progress
         self._gathered()
-
-
-def audited(plan: Plan) -> bool:
-    """Whether sites train a local reference and tell each other what an audit compares."""
-    wanted = plan.config.run.local_reference
-    return plan.method.reference if wanted is None else wanted
 
 
 def _facts(raw: Any, site: str) -> dict[str, float]:

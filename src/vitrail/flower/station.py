@@ -7,7 +7,9 @@ folder like any other: `vitrail explain` and `vitrail audit` work on it, with wh
 
 from __future__ import annotations
 
+import contextlib
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -32,11 +34,12 @@ from vitrail.engine.settle import fingerprint, settled
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.engine.tasks import Down, Reply, Task
 from vitrail.engine.versions import Versions
-from vitrail.errors import RunError, VitrailError
+from vitrail.errors import VitrailError
 from vitrail.files import write_json, write_text
-from vitrail.flower.agreement import lacking
+from vitrail.flower.agreement import audited, lacking, referenced
 from vitrail.flower.envelope import Farewell, Hello, Letter, Turn, mark, seal, unseal
 from vitrail.flower.home import Home
+from vitrail.flower.trouble import Refusal, spoken
 from vitrail.methods.server import Server
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import Network
@@ -73,7 +76,7 @@ class Station:
         self.vouch = vouch
 
     def answer(self, raw: bytes) -> bytes:
-        """The reply to a message; a reason why there is none is a reply too."""
+        """The reply to a message; that there is none is a reply too, with the kind of reason."""
         run, site, kind = "", self.home.name, "error"
         body: dict[str, Any] = {}
         tensors: Mapping[str, Tensor] = {}
@@ -81,24 +84,29 @@ class Station:
             letter = unseal(raw)
             run = letter.run
             if letter.site != site:
-                raise RunError(f"this is site {site!r}, and the message is for {letter.site!r}")
+                raise Refusal(f"this is site {site!r}, and the message is for {letter.site!r:.40}")
             body, tensors = self._handler(letter.kind)(letter)
             kind = letter.kind
-        except VitrailError as err:
-            body = {"sentence": str(err)}
-            self._log(run, str(err))
+        except Exception as err:  # of others Flower would send the text, paths and all
+            body = {"sentence": spoken(err)}
+            known = isinstance(err, VitrailError)
+            self._log(run, str(err) if known else traceback.format_exc())
         return seal(kind, run, site, body, tensors, answers=mark(raw))
 
     def _handler(self, kind: str) -> Callable[[Letter], Answer]:
         known = {"hello": self._hello, "turn": self._turn, "farewell": self._farewell}
         if kind not in known:
-            raise RunError(f"a message of the kind {kind!r:.40} is not known here")
+            raise Refusal(f"a message of the kind {kind!r:.40} is not known here")
         return known[kind]
 
     def _log(self, run: str, text: str) -> None:
-        folder = self.home.run_folder(run) if run else None
-        if folder is not None and folder.config_file.exists():
-            folder.log(text)
+        """In the folder of the run where there is one, else in the site's."""
+        with contextlib.suppress(Exception):  # a full disk must not keep the answer back
+            folder = self.home.run_folder(run)
+            if run and folder.config_file.exists():
+                folder.log(text)
+            else:
+                self.home.log(f"run {run!r:.40}: {text}")
 
     def _hello(self, letter: Letter) -> Answer:
         """Agree to the terms, or not; read the images; tell what the method asks for."""
@@ -107,31 +115,36 @@ class Station:
         loaded = replace(loaded, config=settled(loaded))
         begun = folder.config_file.exists()
         if begun and fingerprint(folder.open().config) != fingerprint(loaded.config):
-            raise RunError("this run has begun here under other terms", where=str(folder.path))
+            raise Refusal("this run has begun here under other terms")
         if not begun and not self.home.wait(letter.run, asked.terms, asked.patience):
-            raise RunError("the operator of this site has not agreed to the terms of this run")
+            raise Refusal("the operator of this site has not agreed to the terms of this run")
         ground = self._ground(folder, folder.open() if begun else loaded)
         if not begun:
             if ground.plan.card.get("digest", "") != asked.weights:
-                raise RunError(
+                raise Refusal(
                     "this site's copy of the pretrained weights is not the coordinator's",
                     hint="Install the same version of the weights package everywhere.",
                 )
             folder.create(loaded.config)
             self._settle(ground)
-        labels = ground.federation.images.labels
-        rows = ground.federation.sites[self.home.name]
-        facts = ground.plan.method.facts(labels[rows.train], len(ground.plan.classes))
-        ledger = SiteFolder(folder.path, self.home.name).ledger()
-        names = ground.plan.config.release.defenses
-        door = Door(self.home.name, ledger, ground.plan.defenses(), names)
-        # Which classes are missing is an exact fact about the labels.
-        lacks = [] if ground.plan.private else lacking(labels[rows.train], ground.plan.classes)
-        told = {"facts": door.enroll(facts), "lacks": lacks}
+        told = self._enrolled(ground)
         if ground.plan.secure:
             secret = self._root() or simulated_site(loaded.config.run.seed, self.home.name)
             told["key"] = asdict(announced(secret, letter.run, self.home.name, 0, self.vouch))
         return told, {}
+
+    def _enrolled(self, ground: _Ground) -> dict[str, Any]:
+        """What the method asks for, and which classes there are none of; each has its line."""
+        plan, name = ground.plan, self.home.name
+        labels = ground.federation.images.labels[ground.federation.sites[name].train]
+        ledger = SiteFolder(ground.folder.path, name).ledger()
+        door = Door(name, ledger, plan.defenses(), plan.config.release.defenses)
+        facts = door.enroll(plan.method.facts(labels, len(plan.classes)))
+        if plan.private:  # which classes are missing is an exact fact about the labels
+            return {"facts": facts, "lacks": []}
+        lacks = lacking(labels, plan.classes)
+        door.tell("classes", {each: {"held": each not in lacks} for each in plan.classes})
+        return {"facts": facts, "lacks": lacks}
 
     def _settle(self, ground: _Ground) -> None:
         """What a run folder needs before its first round."""
@@ -147,15 +160,16 @@ class Station:
         task, closing = asked.task, asked.task.closing
         folder = self.home.run_folder(letter.run)
         if not folder.config_file.exists():
-            raise RunError(f"nobody here agreed to the run {letter.run!r}")
+            raise Refusal(f"nobody here agreed to the run {letter.run!r:.40}")
         ground = self._ground(folder, folder.open())
+        _check_round(task, ground.plan.config.run.rounds)
         stage = "closing" if closing else ground.plan.stage_at(task.round).stage.name
         own, assets = unpacked(letter.tensors)
         found = digest(task.names(stage), own)
         if found != asked.digest or task.site != self.home.name:
-            raise RunError("the message does not hold what it says it holds")
+            raise Refusal("the message does not hold what it says it holds")
         if {asset.digest for asset in assets} != set(task.lacks):
-            raise RunError("the message does not bring the assets it says it brings")
+            raise Refusal("the message does not bring the assets it says it brings")
         shelf = SiteFolder(folder.path, self.home.name).shelf
         for asset in assets:
             shelf.put(asset)
@@ -174,7 +188,7 @@ class Station:
         """Keep what the others told for their audits; the run is over here."""
         folder = self.home.run_folder(letter.run)
         if not (folder.server / "finished").exists():
-            raise RunError(f"the run {letter.run!r} was not closed here")
+            raise Refusal(f"the run {letter.run!r:.40} was not closed here")
         tables = Farewell.read(letter).tables
         if tables:
             write_json(folder.server / TABLES, tables)
@@ -198,7 +212,7 @@ class Station:
     def _close(
         self, ground: _Ground, host: Host, asked: Turn, model: Mapping[str, Tensor]
     ) -> dict[str, dict[str, Any]]:
-        """Keep the global model; where an audit is meant, train alone and tell what it compares."""
+        """Keep the global model; train alone and tell what audits compare, where that is agreed."""
         values = host.start.clone()
         views = ground.plan.layout.views(values)
         for name, tensor in model.items():
@@ -207,10 +221,14 @@ class Station:
         versions = Versions({task.site: task.base} if task.base else {})
         self._save(ground, values, versions, ground.plan.config.run.rounds)
         Journal(ground.folder, ground.plan).done()
+        local = SiteFolder(ground.folder.path, task.site).model_file("local")
+        if referenced(ground.plan) and not local.exists():
+            host.alone(task.site)
         if not asked.audit:
             return {}
-        if not SiteFolder(ground.folder.path, task.site).model_file("local").exists():
-            host.alone(task.site)
+        if not audited(ground.plan):
+            ground.folder.log("a message asks for an audit's figures against the terms: none left")
+            return {}
         told = told_tables(Run(ground.folder.path), ground.federation, [task.site])
         return {"told": told[task.site]}
 
@@ -236,3 +254,13 @@ class Station:
         host = host_of(ground.plan, ground.network, ground.federation, ground.folder.path)
         host.root, host.run, host.vouch = self._root(), run, self.vouch
         return with_features(host, ground.federation)
+
+
+def _check_round(task: Task, rounds: int) -> None:
+    """A run has the rounds that were agreed on, and one closing turn after them."""
+    first, last = (rounds + 1, rounds + 1) if task.closing else (1, rounds)
+    if not first <= task.round <= last:
+        kind = "the closing turn" if task.closing else "a turn"
+        raise Refusal(
+            f"{kind} of round {task.round!s:.20} is none of the {rounds} rounds agreed on"
+        )

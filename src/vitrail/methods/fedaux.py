@@ -97,6 +97,11 @@ class FedAux(Method):
         del facts, ctx
         return {DIRECTION: 1.0}
 
+    def protection(self, site: str) -> str:
+        """The budget of the score."""
+        del site
+        return f"local DP, epsilon {self.options.epsilon:g}, delta {self.options.delta:g}"
+
     def open(self, server: Server, ctx: Context) -> dict[str, Tensor]:
         """The model; to be scored with, features of the negatives as well."""
         found = super().open(server, ctx)

@@ -86,6 +86,12 @@ class FedFed(SharesImages):
         low, high = Protection(sigma=max(self.options.sigmas)).span
         return vae, self.image_fields(about, (low - 1, high))
 
+    def protection(self, site: str) -> str:
+        """The noise of the two views."""
+        one, two = self.options.sigmas
+        noise = f"what an autoencoder leaves out, noise of deviation {one:g} and {two:g}"
+        return f"{noise} on pixels in [0, 1], {super().protection(site)}"
+
     def open(self, server: Server, ctx: Context) -> dict[str, Tensor]:
         """The model, and the autoencoder as long as sites need it."""
         found = super().open(server, ctx)

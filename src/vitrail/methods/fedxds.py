@@ -82,6 +82,12 @@ class FedXDS(SharesImages):
         span = min(how.span[0] for how in every), max(how.span[1] for how in every)
         return (), self.image_fields(about, span, proved=all(how.formal for how in every))
 
+    def protection(self, site: str) -> str:
+        """The mode of protection at a site, its noise, and whether a proof covers all of it."""
+        how = self.options.protect(site)
+        noise = f"{how.mode}, noise of deviation {how.deviation:.3g} on pixels in [0, 1]"
+        return f"{noise}, {'a formal guarantee' if how.formal else 'no formal guarantee'}"
+
     def close(self, server: Server, sums: Sums, ctx: Context) -> Metrics:
         """The mean; after sharing, all images, and the model of the warm-up or the first one."""
         figures = super().close(server, sums, ctx)

@@ -130,6 +130,11 @@ class Method:
         del facts, ctx
         return {}
 
+    def protection(self, site: str) -> str:
+        """How what the server keeps of a site as it comes is protected, for the site's operator."""
+        del site
+        return "no formal guarantee"
+
     def begin(self, site: Site, down: Mapping[str, Tensor], ctx: Context) -> Terms:
         """At the site, before training: what to add to plain training."""
         del site, down, ctx

@@ -20,6 +20,7 @@ from vitrail.report.document.table import Column, Table
 WORDS = {
     "release": "update",
     "enroll": "facts before the first round",
+    "classes": "which classes it has",
     "separability": "figures for the audit",
     "audit": "findings of the audit",
 }
