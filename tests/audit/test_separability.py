@@ -117,3 +117,56 @@ def test_the_same_key_gives_the_same_numbers():
 def test_what_another_site_told_is_checked(area):
     with pytest.raises((KeyError, TypeError, ValueError)):
         Separability.from_json({"area": area, "counts": [30], "grid": [5, 5]})
+
+
+def _infinite(table):
+    table["grid"] = [math.inf, 2]
+
+
+def _negative(table):
+    table["grid"] = [-5, -5]
+
+
+def _enormous(table):
+    table["counts"] = [2**70] * len(table["counts"])
+
+
+def _nested(table):
+    table["counts"] = [[30]] * len(table["counts"])
+
+
+def _fractions(table):
+    table["counts"] = [0.5] * len(table["counts"])
+
+
+def _huge_area(table):
+    table["area"][0][1][0] = 10**400
+
+
+def _words(table):
+    table["area"][0][1][0] = "0.5"
+
+
+def _ragged(table):
+    table["area"][0][1] = table["area"][0][1][:-1]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [_infinite, _negative, _enormous, _nested, _fractions, _huge_area, _words, _ragged],
+)
+def test_a_hostile_table_is_refused_by_one_of_three_errors(spoil):
+    """Whoever hears it catches these; any other would end the closing turn of all sites."""
+    table = tables()["s0"].to_json()
+    Separability.from_json(table)
+    spoil(table)
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Separability.from_json(table)
+
+
+def test_tables_compare_only_where_classes_and_places_are_the_same():
+    area = torch.full((3, 3, 6), 0.5, dtype=torch.float64)
+    one = Separability(area, torch.tensor([30, 30, 30]), (2, 2))
+    assert one.like(one)
+    assert not one.like(Separability(area, one.counts, (1, 4)))
+    assert not one.like(Separability(area[:2, :2], one.counts[:2], (2, 2)))

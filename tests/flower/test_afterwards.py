@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
+from dataclasses import replace
 
 import pytest
 
 from vitrail.audit.gather import audit_run
 from vitrail.engine.loaded import Run
+from vitrail.errors import RunError
 from vitrail.flower.coordinator import coordinate
+from vitrail.flower.envelope import Letter, mark, seal, unseal
 
 SECTIONS = {
     "method": {"name": "fedgrasp"},
@@ -61,3 +66,73 @@ def test_a_second_farewell_changes_nothing(federation, birds) -> None:
     before = len(loop.asked)
     coordinate(loop, birds.coordinator(**SECTIONS), root / "run", sites=3)
     assert len(loop.asked) == before + 3  # a finished run is only said farewell to
+
+
+def other_grid(table):
+    """A table that is right in itself, of a map with one row."""
+    rows, columns = table["grid"]
+    return {**table, "grid": [1, rows * columns]}
+
+
+def fewer_classes(table):
+    area = [[row[:] for row in block[:2]] for block in table["area"][:2]]
+    return {**table, "area": area, "counts": table["counts"][:2]}
+
+
+def endless(table):
+    return {**table, "grid": [math.inf, 2]}
+
+
+def test_a_hostile_table_costs_its_own_site_and_nobody_else(birds, tmp_path) -> None:
+    """Refuted by a run that stops, or by an audit at another site that does."""
+    loop, spoils = birds.loop(tmp_path), {"east": endless, "west": fewer_classes}
+
+    def lies(raw, reply):
+        letter = unseal(reply)
+        if "told" not in letter.body:
+            return reply
+        told = spoils[letter.site](letter.body["told"])
+        body = {**letter.body, "told": told}
+        return seal(letter.kind, letter.run, letter.site, body, letter.tensors, answers=mark(raw))
+
+    loop.spoil |= dict.fromkeys(spoils, lies)
+    terms = {**SECTIONS, "run": {**birds.terms["run"], "rounds": 1}}
+    folder = coordinate(loop, birds.coordinator(**terms), tmp_path / "run", sites=3)
+    assert (folder.server / "finished").exists()
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "refused what east told for audits" in log
+    assert "refused what west told for audits: 2 classes, and there are 3" in log
+    assert set(json.loads((folder.server / "separability.json").read_text())) == {"north"}
+
+
+@pytest.mark.parametrize("spoil", [other_grid, fewer_classes, endless])
+def test_an_audit_goes_on_without_a_table_that_does_not_compare(
+    spoil, federation, tmp_path
+) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(next((federation[0] / "at-north" / "runs").iterdir()), copy)
+    file = copy / "server" / "separability.json"
+    told = json.loads(file.read_text())
+    file.write_text(json.dumps({**told, "west": spoil(told["west"])}))
+    assert audit_run(Run(copy), ["north"]).to_json()["sites"]
+    assert "audit: without what site 'west' told" in (copy / "log.txt").read_text()
+    file.write_text(json.dumps({s: spoil(t) if s != "north" else t for s, t in told.items()}))
+    with pytest.raises(RunError, match="no other site"):
+        audit_run(Run(copy), ["north"])
+
+
+def test_a_farewell_cannot_change_what_a_site_told_itself(federation) -> None:
+    root, loop = federation
+    farewell = [unseal(raw) for name, raw in loop.asked if name == "north"][-1]
+    assert farewell.kind == "farewell"
+    run = Run(next((root / "at-north" / "runs").iterdir()))
+    file = run.folder.server / "separability.json"
+    before = file.read_bytes()
+    lie = {**farewell.body["tables"], "north": farewell.body["tables"]["west"]}
+    assert loop.stations["north"].answer(_said(farewell, lie))
+    assert file.read_bytes() == before
+
+
+def _said(letter: Letter, tables: dict[str, object]) -> bytes:
+    letter = replace(letter, body={"tables": tables})
+    return seal(letter.kind, letter.run, letter.site, letter.body)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from vitrail.engine.loaded import Run
 from vitrail.engine.run import start
+from vitrail.errors import ConfigError
 from vitrail.files import read_tensors
 from vitrail.flower.coordinator import coordinate
 
 PARTS = {"per_class": 2, "depth": 8}
+REMEDIES = {
+    "leave-out": ("fedavg", {}),
+    "mix": ("myth-gm", {"prototypes": PARTS}),
+    "mask": ("myth-gm", {"prototypes": PARTS}),
+}
 PUBLIC = {"aviary": {"images": 20, "classes": 3, "seed": 11}}  # the coordinator's alone
 CASES = {
     "fedavg": {},
@@ -47,8 +54,39 @@ def test_same_bits_as_the_simulation(method: str, birds, tmp_path) -> None:
     case = {"method": {}, **CASES[method]}
     sections = {name: {**birds.terms.get(name, {}), **case[name]} for name in case}
     sections["method"]["name"] = method
+    compare(birds, tmp_path, sections)
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+def test_same_bits_with_a_remedy(remedy: str, birds, tmp_path) -> None:
+    """Refuted by a remedy that does nothing over a link: then the two differ."""
+    method, model = REMEDIES[remedy]
+    finding = {"site": "east", "label": birds.terms["data"]["classes"][0], "prototypes": [1]}
+    sections = {
+        "method": {"name": method},
+        "model": {**birds.terms["model"], **model},
+        "debias": {"remedies": [remedy], "findings": [finding], "epochs": 1},
+        "run": {**birds.terms["run"], "local_reference": False},
+    }
+    loop = compare(birds, tmp_path, sections, sites=2 if remedy == "leave-out" else 3)
+    asked = {name for name, _ in loop.asked}
+    assert ("east" in asked) is (remedy != "leave-out")
+    log = (tmp_path / "real" / "log.txt").read_text()
+    assert ("site east is left out" in log) is (remedy == "leave-out")
+
+
+def test_a_site_that_nobody_knows_cannot_be_suspected(birds, tmp_path) -> None:
+    finding = {"site": "eats", "label": birds.terms["data"]["classes"][0]}
+    config = birds.coordinator(debias={"remedies": ["weigh"], "findings": [finding]})
+    with pytest.raises(ConfigError, match=r"no site 'eats'.*Did you mean 'east'"):
+        coordinate(birds.loop(tmp_path), config, tmp_path / "real", sites=3)
+
+
+def compare(birds, tmp_path: Path, sections: dict[str, Any], sites: int = 3) -> Any:
+    """Simulate a federation and play it over a link: the same weights and the same figures."""
     start(birds.simulated(**sections), tmp_path / "simulated")
-    coordinate(birds.loop(tmp_path), birds.coordinator(**sections), tmp_path / "real", sites=3)
+    loop = birds.loop(tmp_path)
+    coordinate(loop, birds.coordinator(**sections), tmp_path / "real", sites)
     ours, theirs = final(tmp_path / "real"), final(tmp_path / "simulated")
     assert set(ours) == set(theirs)
     for name in ours:
@@ -59,3 +97,4 @@ def test_same_bits_as_the_simulation(method: str, birds, tmp_path) -> None:
         for r in ("real", "simulated")
     ]
     assert rows[0] == rows[1]
+    return loop

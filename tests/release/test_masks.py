@@ -138,9 +138,26 @@ def test_terms_that_would_show_a_site_have_a_problem() -> None:
     assert "weight" in pact(north=float("nan")).problem(1)
     assert "weight" in pact(north=-1.0).problem(1)
     assert "before this round" in pact(epoch=1).problem(1)
+    assert "add up" in pact(north=1.7e308, east=1.7e308).problem(1)
     twice = Pact(1, {**pact().parties, "north": pact().parties["east"]})
     assert "one for each" in twice.problem(1)
     assert ATTEMPTS >= 2
+
+
+@pytest.mark.parametrize(
+    "weights, refused",
+    [
+        ({"east": 1.0, "north": 1e-12, "west": 1e-12}, True),  # the sum is east's update
+        ({"east": 1.0, "north": 1e-12, "west": 0.0}, True),
+        ({"east": 901.0, "north": 99.0, "west": 0.0}, True),
+        ({"east": 900.0, "north": 100.0, "west": 0.0}, False),  # two sites, nine to one
+        ({"east": 900.0, "north": 50.0, "west": 50.0}, False),
+        ({"east": 1e-9, "north": 1e-9, "west": 1e-9}, False),
+    ],
+)
+def test_nobody_adds_up_where_one_site_has_nearly_all_the_weight(weights, refused) -> None:
+    found = pact(**weights).problem(1)
+    assert found is None if not refused else "over the 90 %" in found
 
 
 @pytest.mark.parametrize(

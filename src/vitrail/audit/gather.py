@@ -114,25 +114,43 @@ def told_tables(run: Run, federation: Federation, sites: Sequence[str]) -> dict[
 
 
 def tables(run: Run, federation: Federation, sites: Sequence[str]) -> dict[str, Separability]:
-    """What the sites of a run told each other, the sites asked included."""
+    """What the sites of a run told each other, the sites asked included.
+
+    What another site told and cannot be compared is left out, with a line in the log.
+    """
     told = told_tables(run, federation, sites)
-    file = run.folder.server / TABLES
-    if len(told) < 2:
+    found = {site: _own(run, site, told[site]) for site in sites}
+    usual = found[sites[0]]
+    for site, raw in told.items():
+        if site not in found:
+            try:
+                found[site] = _comparable(raw, usual)
+            except (KeyError, TypeError, ValueError) as err:
+                run.folder.log(f"audit: without what site {site!r:.60} told: {err}")
+    if len(found) < 2:
         raise RunError(
             "an audit compares a site with others, and no other site has told its figures yet",
             where=str(run.path),
             hint="Run `vitrail audit` once for all sites, or for another one first.",
         )
-    found = {}
-    for site, raw in told.items():
-        try:
-            found[site] = Separability.from_json(raw)
-        except (KeyError, TypeError, ValueError) as err:
-            raise RunError(
-                f"what site {site!r} told cannot be read ({err})",
-                where=str(file),
-                hint="Delete the file and audit all sites again.",
-            ) from err
+    return found
+
+
+def _own(run: Run, site: str, raw: dict[str, Any]) -> Separability:
+    try:
+        return Separability.from_json(raw)
+    except (KeyError, TypeError, ValueError) as err:
+        raise RunError(
+            f"what site {site!r} told cannot be read ({err})",
+            where=str(run.folder.server / TABLES),
+            hint="Delete the file and audit all sites again.",
+        ) from err
+
+
+def _comparable(raw: dict[str, Any], usual: Separability) -> Separability:
+    found = Separability.from_json(raw)
+    if not found.like(usual):
+        raise ValueError("its classes or its places are not those of this model")
     return found
 
 

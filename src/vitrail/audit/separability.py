@@ -52,18 +52,36 @@ class Separability:
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> Separability:
-        """What another site told."""
-        area = [[[float("nan") if v is None else v for v in row] for row in b] for b in raw["area"]]
-        rows, columns = (int(n) for n in raw["grid"])
-        found, counts = torch.tensor(area, dtype=torch.float64), torch.tensor(raw["counts"])
-        shape = (len(counts), len(counts), rows * columns + 2)
-        if tuple(found.shape) != shape or bool(((found < 0) | (found > 1)).any()):
-            raise ValueError("these are no areas under curves")
-        return Separability(found, counts.to(torch.int64), (rows, columns))
+        """What another site told; KeyError, TypeError or ValueError if it is no such table."""
+        rows, columns = (_count(n, 1) for n in raw["grid"])
+        counts = [_count(n, 0) for n in raw["counts"]]
+        area = [[[_area(v) for v in row] for row in block] for block in raw["area"]]
+        found = torch.tensor(area, dtype=torch.float64)
+        if tuple(found.shape) != (len(counts), len(counts), rows * columns + 2):
+            raise ValueError("areas, counts and grid do not belong together")
+        return Separability(found, torch.tensor(counts, dtype=torch.int64), (rows, columns))
+
+    def like(self, other: Separability) -> bool:
+        """Whether two tables have the same classes and places, so that they compare."""
+        return self.grid == other.grid and self.area.shape == other.area.shape
 
 
 def _number(value: float) -> float | None:
     return None if value != value else round(value, 3)
+
+
+def _count(value: Any, least: int) -> int:
+    if type(value) is not int or not least <= value < 2**31:
+        raise ValueError("what should be a whole number is none")
+    return value
+
+
+def _area(value: Any) -> float:
+    if value is None:
+        return float("nan")
+    if type(value) not in (int, float) or not 0 <= value <= 1:
+        raise ValueError("these are no areas under curves")
+    return float(value)
 
 
 def separability(maps: Tensor, labels: Tensor, classes: int, key: Key) -> Separability:

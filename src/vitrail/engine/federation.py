@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -96,16 +96,20 @@ def assemble(loaded: Loaded) -> Federation:
         injected = inject(images, rows, config.bias, key.at("bias"))
         images, regions = injected.images, injected.regions
         sites = {name: _biased(name, sides) for name, sides in injected.rows.items()}
-    sites = _staying(sites, config.debias)
+    known = None if config.partition.kind == "one" else tuple(sites)
+    sites = _staying(sites, config.debias, known)
     return Federation(images, sites, parts.server_test, regions, len(problems), original)
 
 
-def _staying(sites: dict[str, SiteRows], debias: Debias) -> dict[str, SiteRows]:
-    """The sites without those that are to be left out; whoever is named must exist."""
+def _staying(
+    sites: dict[str, SiteRows], debias: Debias, known: Sequence[str] | None
+) -> dict[str, SiteRows]:
+    """The sites without those that are to be left out; whoever is named must be `known`, where
+    that can be told: a site of a real federation has nobody's images but its own."""
     for name in debias.suspected:
-        if name not in sites:
+        if known is not None and name not in known:
             raise ConfigError(
-                f"there is no site {name!r}", where="debias.findings", hint=nearest(name, sites)
+                f"there is no site {name!r}", where="debias.findings", hint=nearest(name, known)
             )
     staying = {name: rows for name, rows in sites.items() if name not in debias.left_out}
     if not staying:

@@ -29,7 +29,7 @@ FIXED = ("classes", "image_size", "channels", "resize", "normalize", "augment", 
 OWN_RUN = ("workers", "device", "plugins", "record_updates", "checkpoint_every")
 """Keys of `[run]` that are each machine's own business."""
 _NEEDED = ("classes", "image_size", "channels")
-_SECTIONS = ("model", "method", "optimizer", "aggregate", "release", "run")
+_SECTIONS = ("model", "method", "optimizer", "aggregate", "release", "debias", "run")
 
 
 def terms_of(config: Config) -> Terms:

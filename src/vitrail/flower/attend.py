@@ -90,11 +90,13 @@ def summary(home: Home, terms: Terms) -> list[str]:
     loaded = home.joined(terms)
     plan, _ = agreed_plan(loaded)
     shared = shared_by(plan)
-    run, release = loaded.config.run, loaded.config.release
+    run, release, debias = loaded.config.run, loaded.config.release, loaded.config.debias
+    remedies, suspected = ", ".join(debias.remedies), ", ".join(debias.suspected)
     return [
         f"method {loaded.config.method.name}, {run.rounds} rounds, "
         f"{run.local_epochs} local epochs, backbone {loaded.config.model.backbone}",
         f"classes: {', '.join(plan.classes)}",
+        *((f"remedies against a bias: {remedies}; suspected: {suspected}",) if remedies else ()),
         *shared.lines(),
         f"in all: {shared.text()}",
         f"also: {_numbers(plan)}",

@@ -52,7 +52,8 @@ def coordinate(
         folder.create(loaded.config)
     with held(folder):
         folder.sweep_up()
-        members = Remote(link, _run(folder), sites, timeout, patience)
+        left_out = plan.config.debias.left_out
+        members = Remote(link, _run(folder), sites, timeout, patience, left_out=left_out)
         if not (folder.server / "finished").exists():
             Engine(folder, plan, network, members, on_round, bench).run(fresh=fresh)
         members.part(folder)

@@ -20,7 +20,7 @@ from vitrail.engine.plan import Plan
 from vitrail.engine.pool import Pool
 from vitrail.engine.shelf import Shelf
 from vitrail.engine.tasks import Down, Missing, Reply, Task
-from vitrail.errors import RunError, VitrailError
+from vitrail.errors import ConfigError, RunError, VitrailError, nearest
 from vitrail.files import write_json
 from vitrail.flower.agreement import audited, terms_of
 from vitrail.flower.envelope import ROOM, Letter, mark, seal, unseal
@@ -50,6 +50,7 @@ class Remote:
     patience: float = 600.0
     lacking: dict[str, list[str]] = field(default_factory=dict)
     announced: dict[str, PublicKey] = field(default_factory=dict)
+    left_out: frozenset[str] = frozenset()
     size: int = 0
 
     @property
@@ -68,6 +69,7 @@ class Remote:
         terms = terms_of(plan.config)
         body = {"terms": terms, "weights": plan.card.get("digest", ""), "patience": self.patience}
         names = self._gathered()
+        _check_suspected(plan, names)
         post = Post(self.link, self.run, ROOM, folder)
         replies = post.ask("hello", dict.fromkeys(names, (body, {})), self.patience + self.timeout)
         roster: Facts = {}
@@ -90,10 +92,14 @@ class Remote:
         del plan
         return self.announced
 
+    def _present(self) -> tuple[str, ...]:
+        """The sites that are there and may take part; nothing is asked of the others."""
+        return tuple(name for name in self.link.present() if name not in self.left_out)
+
     def _gathered(self) -> tuple[str, ...]:
         """The sites, once all that are expected are there."""
         deadline = time.monotonic() + self.patience
-        while len(names := self.link.present()) < self.expected:
+        while len(names := self._present()) < self.expected:
             if time.monotonic() > deadline:
                 raise RunError(
                     f"{self.expected} sites are expected and {len(names)} came "
@@ -112,11 +118,14 @@ class Remote:
         return "remote"
 
     def remarks(self) -> tuple[str, ...]:
-        """Which classes which site lacks."""
-        return tuple(
-            f"site {name} has no image of: {', '.join(classes)}"
-            for name, classes in self.lacking.items()
-            if classes
+        """Which sites are left out, and which classes which site lacks."""
+        return (
+            *(f"site {name} is left out (debias)" for name in sorted(self.left_out)),
+            *(
+                f"site {name} has no image of: {', '.join(classes)}"
+                for name, classes in self.lacking.items()
+                if classes
+            ),
         )
 
     def held_out(self) -> tuple[Ints, Ints]:
@@ -131,14 +140,14 @@ class Remote:
         if any(stage.wire.up_kept for stage in plan.stages):
             declared += _KEPT
         post = Post(self.link, self.run, declared + ROOM, folder)
-        return RemotePool(post, self.timeout, audited(plan))
+        return RemotePool(post, self.timeout, audited(plan), len(plan.classes))
 
     def part(self, folder: RunFolder) -> None:
         """Tell every site that the run is over, and what the others told for its audit."""
         file = folder.server / TABLES
         told = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         post = Post(self.link, self.run, ROOM, folder)
-        there = self.link.present()
+        there = self._present()
         post.ask("farewell", {site: ({"tables": told}, {}) for site in there}, self.timeout)
 
     def prepare(
@@ -147,6 +156,15 @@ class Remote:
         """Each site prepares itself; after a restart, wait until they have come back."""
         del plan, network, pool, progress
         self._gathered()
+
+
+def _check_suspected(plan: Plan, names: Sequence[str]) -> None:
+    """Whoever `[debias]` names takes part or is left out."""
+    for name in plan.config.debias.suspected:
+        if name not in names and name not in plan.config.debias.left_out:
+            raise ConfigError(
+                f"there is no site {name!r}", where="debias.findings", hint=nearest(name, names)
+            )
 
 
 def _facts(raw: Any, site: str) -> dict[str, float]:
@@ -218,12 +236,13 @@ class Post:
 
 
 class RemotePool:
-    """Turns played by the sites themselves."""
+    """Turns played by the sites themselves; an `audit` is over so many `classes`."""
 
-    def __init__(self, post: Post, timeout: float, audit: bool) -> None:
+    def __init__(self, post: Post, timeout: float, audit: bool, classes: int = 0) -> None:
         self.post = post
         self.timeout = timeout
         self._audit = audit
+        self._classes = classes
         self._told: dict[str, Any] = {}
 
     def turns(self, tasks: Sequence[Task], down: Down) -> Iterator[Reply | Missing]:
@@ -249,9 +268,15 @@ class RemotePool:
             write_json(self.post.folder.server / TABLES, self._told)
 
     def _hear(self, site: str, told: Any) -> None:
-        """Take a site's table if it is one; a bad one costs that site's audit, nothing else."""
+        """Take a site's table if it is one; a bad one costs that site's audit, nothing else.
+
+        Whether its places are those of the model the sites see, who have their own beside it.
+        """
         try:
-            self._told[site] = Separability.from_json(told).to_json()
+            table = Separability.from_json(told)
+            if len(table.counts) != self._classes:
+                raise ValueError(f"{len(table.counts)} classes, and there are {self._classes}")
+            self._told[site] = table.to_json()
         except (KeyError, TypeError, ValueError) as err:
             self.post.folder.log(f"refused what {site} told for audits: {err}")
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import tomli_w
 
 from vitrail.config import load
+from vitrail.config.debias import Debias
 from vitrail.engine.folder import RunFolder
-from vitrail.errors import ConfigError, RunError
+from vitrail.errors import ConfigError, RunError, nearest
 from vitrail.flower.agreement import terms_of
 from vitrail.flower.keys import Keys, loose, problems_of
 from vitrail.flower.processes import begin, end, environment, program, wait_for_port
@@ -108,7 +109,8 @@ def serve(
         folder.check_free()
         terms_of(load(file).config)
     server.check()
-    expected = len(server.sites()) if sites is None else sites
+    playing = _playing(server, load(file).config.debias)
+    expected = len(playing) if sites is None else sites
     if expected < 1:
         raise ConfigError("nobody says how many sites to wait for", where="--sites")
     asked: dict[str, object] = {
@@ -133,6 +135,17 @@ def serve(
             hint="The same command goes on from the last round that is on disk.",
         )
     return folder
+
+
+def _playing(server: Server, debias: Debias) -> list[str]:
+    """The sites with keys that are not left out; whoever is named must have one."""
+    known = server.sites()
+    for name in debias.suspected if known else ():
+        if name not in known:
+            raise ConfigError(
+                f"there is no site {name!r}", where="debias.findings", hint=nearest(name, known)
+            )
+    return [name for name in known if name not in debias.left_out]
 
 
 @contextlib.contextmanager

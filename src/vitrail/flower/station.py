@@ -8,6 +8,7 @@ folder like any other: `vitrail explain` and `vitrail audit` work on it, with wh
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -189,9 +190,12 @@ class Station:
         folder = self.home.run_folder(letter.run)
         if not (folder.server / "finished").exists():
             raise Refusal(f"the run {letter.run!r:.40} was not closed here")
-        tables = Farewell.read(letter).tables
+        tables, file = Farewell.read(letter).tables, folder.server / TABLES
+        if file.exists():  # its own is what it told, not what comes back
+            own = json.loads(file.read_text(encoding="utf-8"))
+            tables = {**tables, **{n: t for n, t in own.items() if n == self.home.name}}
         if tables:
-            write_json(folder.server / TABLES, tables)
+            write_json(file, tables)
         write_text(folder.server / PARTED, "")
         return {}, {}
 

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 ATTEMPTS = 3
 """How often a round is tried; a site takes part in no more, whatever it is asked."""
+LARGEST = 0.9
+"""The largest share of the weights that one site may have; with more a sum is nearly its update."""
 _KEY_DIGITS = 64  # of a public key, in hexadecimal
 
 
@@ -66,6 +68,15 @@ class Pact:
             return "a weight is not a number from 0 up"
         if sum(weight > 0 for weight in weights) < 2:
             return "fewer than 2 sites would count, and a sum of one is that site's update"
+        total = sum(weights)
+        if not math.isfinite(total):
+            return "the weights do not add up to a number"
+        if max(weights) > LARGEST * total:
+            return (
+                f"one site would have {100 * max(weights) / total:.4g} % of the weight, over the "
+                f"{100 * LARGEST:g} % that a sum may show of one site (aggregate.weights = "
+                '"uniform" counts all alike)'
+            )
         keys = [party.key for party in self.parties.values()]
         if not all(_is_key(key) for key in keys) or len({key.public for key in keys}) < len(keys):
             return "the sites' public keys are not one for each"
