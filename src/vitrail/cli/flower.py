@@ -42,21 +42,49 @@ def _needs_flower() -> None:
 @keys_app.command("init")
 def keys_init(
     folder: Annotated[Path, typer.Argument(help="A new folder for the keys.")],
-    site: Annotated[list[str], typer.Option("--site", help="A site's name; once for each.")],
     host: Annotated[
         list[str], typer.Option("--host", help="A name or address of the coordinator's machine.")
     ],
+    site: Annotated[
+        list[str] | None, typer.Option("--site", help="A site to make a key for; once for each.")
+    ] = None,
+    public: Annotated[
+        list[str] | None,
+        typer.Option("--public", metavar="NAME=FILE", help="A site that made its own key."),
+    ] = None,
     days: Annotated[int, typer.Option(help="How long the certificates are valid.")] = 365,
 ) -> None:
     """Make a federation's authority, the coordinator's certificate and each site's key."""
     _needs_flower()
     from vitrail.flower.keys import make_keys
 
-    keys = make_keys(folder, site, host, days)
+    own = dict(_named(word) for word in public or ())
+    sites = [*(site or ()), *(_named(word)[0] for word in public or ())]
+    keys = make_keys(folder, sites, host, days, own)
     typer.echo(f"the coordinator keeps {keys.folder}")
-    for name in site:
-        typer.echo(f"hand over to {name}: {keys.site(name)}")
+    for name in sites:
+        whose = "beside the key it made" if name in own else "its private key too"
+        typer.echo(f"hand over to {name}: {keys.site(name)} ({whose})")
     typer.echo(f"keep {keys.folder / 'authority'} off line; it is needed for new certificates only")
+
+
+@keys_app.command("site")
+def keys_site(folder: Annotated[Path, typer.Argument(help="The site's folder of keys.")]) -> None:
+    """At a site: make its own key, whose private half nobody else ever has."""
+    _needs_flower()
+    from vitrail.flower.node_key import fingerprint, make_own, read_public
+
+    public = make_own(folder)
+    typer.echo(f"send to the coordinator: {public}")
+    typer.echo(f"to be compared by another way: {fingerprint(read_public(public))}")
+    typer.echo(f"what comes back (ca.pem, peers) belongs into {folder}")
+
+
+def _named(word: str) -> tuple[str, Path]:
+    name, _, file = word.partition("=")
+    if not name or not file:
+        raise ConfigError(f"{word!r} is not NAME=FILE", where="--public")
+    return name, Path(file)
 
 
 @flower.command("server")

@@ -58,7 +58,8 @@ class Node:
                 raise ConfigError(
                     f"there is no {name}",
                     where=str(self.keys),
-                    hint="The coordinator makes this folder with `vitrail flower keys init`.",
+                    hint="A site's own key is made with `vitrail flower keys site`; the rest comes "
+                    "from the coordinator's `vitrail flower keys init`.",
                 )
         if loose(self.keys / "node.key"):
             raise ConfigError(

@@ -18,6 +18,7 @@ from vitrail.errors import VitrailError
 from vitrail.flower.agreement import Terms, lacking, terms_of
 from vitrail.flower.home import Home
 from vitrail.flower.keys import Keys, loose, problems_of
+from vitrail.flower.node_key import fingerprint, read_public
 from vitrail.flower.processes import listening
 from vitrail.rng import server as seeded
 
@@ -67,6 +68,11 @@ def _keys(folder: Path) -> Iterator[Line]:
         return
     open_to_all = loose(private)
     yield Line("private key", not open_to_all, "others may read it" if open_to_all else "private")
+    for peer in sorted((folder / "peers").glob("*.pub")):
+        try:
+            yield Line(f"key of {peer.stem}", True, fingerprint(read_public(peer)))
+        except VitrailError as err:
+            yield Line(f"key of {peer.stem}", False, str(err))
     wrong = problems_of(keys.authority, keys.authority)
     yield Line("authority", not wrong, "; ".join(wrong) or "valid")
 

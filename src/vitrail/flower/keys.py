@@ -2,15 +2,16 @@
 
 The authority signs the coordinator's TLS certificate; sites get its public half and know by it
 whom they talk to. Each site has an EC P-384 key pair; the coordinator gets the public half and
-knows by it who talks. Private keys are readable by their owner alone, and each site's is in a
-folder of its own, made to be handed over.
+knows by it who talks. A pair that a site made itself is known by its public half only; one that is
+made here for a site lies in a folder of its own, to be handed over, and whoever made it could keep
+it. Private keys are readable by their owner alone.
 """
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,10 +22,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from vitrail.errors import ConfigError, RunError
 from vitrail.files import create, folder_name, write_json
+from vitrail.flower.node_key import NODE_KEY, make_pair, read_public
 
 DAYS = 365
 LOCAL = ("localhost", "127.0.0.1")
-NODE_KEY = "node.key"
 _PEM = serialization.Encoding.PEM
 _BARE = serialization.NoEncryption()
 
@@ -60,15 +61,20 @@ class Keys:
         return self.folder / "server" / "sites" / f"{folder_name(site)}.pub"
 
     def site(self, site: str) -> Path:
-        """The folder to hand over to a site: its private key, the authority's certificate, and the
-        public keys of all sites."""
+        """The folder to hand over to a site: the authority's certificate, the public keys of all
+        sites, and its private key unless it has made its own."""
         return self.folder / "sites" / folder_name(site)
 
 
 def make_keys(
-    folder: str | Path, sites: Sequence[str], hosts: Sequence[str], days: int = DAYS
+    folder: str | Path,
+    sites: Sequence[str],
+    hosts: Sequence[str],
+    days: int = DAYS,
+    own: Mapping[str, Path] | None = None,
 ) -> Keys:
-    """Make all keys of a federation in a new folder."""
+    """Make all keys of a federation in a new folder; of the sites in `own`, who made theirs, only
+    the public half is read."""
     keys = Keys(Path(folder))
     if keys.folder.exists() and any(keys.folder.iterdir()):
         raise RunError(
@@ -82,6 +88,7 @@ def make_keys(
         raise ConfigError("the sites must know the coordinator by a name", where="--host")
     if days < 1:
         raise ConfigError("certificates must be valid for at least a day", where="--days")
+    pairs = _pairs(sites, own or {})
     root, certificate = _authority(days)
     create(keys.authority, certificate.public_bytes(_PEM), 0o644)
     create(keys.folder / "authority" / "ca.key", _private(root), 0o600)
@@ -89,19 +96,27 @@ def make_keys(
     key, signed = _server(root, known, days)
     create(keys.certificate, signed.public_bytes(_PEM), 0o644)
     create(keys.private, _private(key), 0o600)
-    for site in sites:
-        node = ec.generate_private_key(ec.SECP384R1())
-        public = node.public_key().public_bytes(
-            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-        )
-        secret = node.private_bytes(_PEM, serialization.PrivateFormat.OpenSSH, _BARE)
+    for site, (secret, public) in pairs.items():
         create(keys.public(site), public, 0o644)
-        create(keys.site(site) / NODE_KEY, secret, 0o600)
+        if secret:
+            create(keys.site(site) / NODE_KEY, secret, 0o600)
         create(keys.site(site) / "ca.pem", certificate.public_bytes(_PEM), 0o644)
         for other in sites:  # by which they know each other's masks, without the coordinator
             create(peer_file(keys.site(other), site), public, 0o644)
     write_json(keys.roll, list(sites))
     return keys
+
+
+def _pairs(sites: Sequence[str], own: Mapping[str, Path]) -> dict[str, tuple[bytes, bytes]]:
+    """By site, its private half (empty where the site keeps it) and its public half."""
+    found = {site: (b"", read_public(own[site])) if site in own else make_pair() for site in sites}
+    if len({public for _, public in found.values()}) < len(found):
+        raise ConfigError(
+            "two sites have the same public key",
+            where="--public",
+            hint="Each site makes its own with `vitrail flower keys site DIR`.",
+        )
+    return found
 
 
 def peer_file(folder: Path, site: str) -> Path:

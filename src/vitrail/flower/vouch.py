@@ -1,7 +1,10 @@
 """Signatures of a site's node key, by which the others know that a public key is its own.
 
 Without them a coordinator, or whoever sits on its wire, could hand out keys of its own and read
-every mask. The folder that a site was handed holds its private key and the others' public ones.
+every mask. They are worth as much as the node keys are: a coordinator that made the key pairs
+(`vitrail flower keys init --site`) has held every private half, and could sign any mask's key in
+any site's name. Against it they help only where each site made its own pair (`vitrail flower keys
+site`) and compared the public halves it was handed with the other sites; against others, always.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from vitrail.errors import RunError
-from vitrail.flower.keys import NODE_KEY, peer_file
+from vitrail.flower.keys import peer_file
+from vitrail.flower.node_key import NODE_KEY
 
 _SIGNATURE = ec.ECDSA(hashes.SHA384())
 
