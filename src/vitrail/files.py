@@ -7,9 +7,10 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,20 @@ def create(path: Path, data: bytes, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as handle:
         handle.write(data)
+
+
+def kept_secret(path: Path, what: str) -> bytes:
+    """32 random bytes that are made once and kept where nobody else can read them."""
+    with suppress(FileExistsError):
+        create(path, secrets.token_bytes(32), 0o600)
+    raw = path.read_bytes()
+    if len(raw) != 32:
+        raise RunError(
+            f"{what} is damaged",
+            where=str(path),
+            hint="Restore it; with another one a run cannot be continued.",
+        )
+    return raw
 
 
 def _sync_folder(folder: Path) -> None:

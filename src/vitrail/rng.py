@@ -3,17 +3,25 @@
 There are two kinds of roots. The server draws from `run.seed`. A site draws from its own
 secret, because whoever knows the seed could subtract the noise; in simulation that secret is
 derived from the seed, so that runs repeat to the bit.
+
+Torch's generators use 32 bits of their seed, and a few thousand of their outputs give their state
+away. So they serve for what may be known, and whatever hides something comes from a `Stream`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
+
+_PIECE = 2**20  # words of a stream that are made at once
 
 
 @dataclass(frozen=True)
@@ -42,13 +50,57 @@ class Key:
             digest.update(len(raw).to_bytes(4, "little") + raw)
         return digest.digest()
 
+    def stream(self) -> Stream:
+        """Draws that hide something: noise and coins of what leaves a site."""
+        return Stream(self.secret())
+
     def torch(self, device: torch.device | str = "cpu") -> torch.Generator:
-        """A fresh torch generator for this purpose."""
+        """A fresh torch generator for this purpose; it hides nothing."""
         return torch.Generator(device=device).manual_seed(self.integer())
 
     def numpy(self) -> np.random.Generator:
-        """A fresh numpy generator for this purpose."""
+        """A fresh numpy generator for this purpose; it hides nothing."""
         return np.random.Generator(np.random.PCG64(self.integer()))
+
+
+class Stream:
+    """Numbers that nobody can foresee without the secret, however many of them are seen.
+
+    SHAKE-256 of the secret and the number of the draw; the same draws in the same order give the
+    same numbers on every machine.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._drawn = 0
+
+    def words(self, count: int) -> npt.NDArray[np.uint64]:
+        """Whole numbers of 64 bits."""
+        made = []
+        for start in range(0, count, _PIECE):
+            name = self._secret + self._drawn.to_bytes(8, "little")
+            self._drawn += 1
+            raw = hashlib.shake_256(name).digest(8 * min(_PIECE, count - start))
+            made.append(np.frombuffer(raw, "<u8"))
+        return np.concatenate(made) if made else np.empty(0, np.uint64)
+
+    def uniform(self, shape: Sequence[int]) -> Tensor:
+        """Float64 numbers strictly between 0 and 1, in steps of 2^-53."""
+        found = (self.words(math.prod(shape)) >> np.uint64(11)).astype(np.float64)
+        return torch.from_numpy((found + 0.5) * 2.0**-53).reshape(tuple(shape))
+
+    def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+        """Standard Gaussian numbers, by the inverse of the distribution function."""
+        found: Tensor = torch.special.ndtri(self.uniform(shape)).to(dtype)
+        return found
+
+    def below(self, limit: int, count: int) -> Tensor:
+        """Whole numbers from 0 to `limit` - 1, as likely as another up to 2^-53."""
+        return (self.uniform([count]) * limit).long().clamp_(max=limit - 1)
+
+    def permutation(self, count: int) -> Tensor:
+        """The numbers from 0 to `count` - 1 in some order."""
+        return torch.from_numpy(self.words(count).argsort(kind="stable"))
 
 
 def server(seed: int) -> Key:

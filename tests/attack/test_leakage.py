@@ -4,13 +4,18 @@ import json
 from html.parser import HTMLParser
 
 import pytest
+import torch
 
 from vitrail.attack import Budget
 from vitrail.attack.assault import assault
 from vitrail.attack.cases import Choice
 from vitrail.attack.leakage import Guarded, LeakageOptions, load_leakage, promised, release_rows
+from vitrail.attack.rehearsal import Stage, rehearse, rows_for
+from vitrail.engine.reference import images_of
+from vitrail.engine.sitefolder import SiteFolder
 from vitrail.errors import ConfigError
 from vitrail.release.promise import NO_GUARANTEE
+from vitrail.rng import server
 
 FILE = """
 [data]
@@ -97,6 +102,42 @@ def test_bad_files(text, words, tmp_path):
     path.write_text(text)
     with pytest.raises(ConfigError, match=words):
         load_leakage(path)
+
+
+def test_a_rehearsal_has_the_noise_of_the_run_it_stands_for(tiny):
+    """Refuted if few rehearsed images or rounds change what a defense adds."""
+    run = tiny(
+        run={"rounds": 6, "batch_size": 8},
+        model={"norm": "group"},
+        release={"defenses": ["client-dp"], "client-dp": {"epsilon": 4.0, "delta": 1e-3}},
+    )
+    federation = images_of(run)
+    stage = Stage(images=2, rounds=2)
+    key = server(1).at("test")
+    made = rehearse(run, federation, rows_for(federation, stage, key), stage, key)
+    ledger = SiteFolder(run.path, run.sites[0]).ledger().lines()
+    noise = next(line for line in ledger if line["kind"] == "budget")["noise"]
+    numbers = sum(t[0].numel() for t in made.once.scene.turns[0].released.values())
+    change = noise * numbers**0.5  # the clip is 1, and the change itself is far shorter
+    found = [
+        float(torch.cat([(t[0] - turn.sent[n]).flatten() for n, t in turn.released.items()]).norm())
+        for turn in made.often.scene.turns
+    ]
+    assert found == [pytest.approx(change, rel=0.1)] * 2
+
+
+def test_a_run_is_as_private_as_its_least_private_site(tiny):
+    run = tiny(
+        run={"rounds": 3, "batch_size": 8},
+        model={"norm": "group"},
+        release={"defenses": ["client-dp"], "client-dp": {"delta": 1e-3, "turns": 1}},
+    )
+    epsilon, words = promised(run)  # the budget is used up after a round; the rest sent nothing new
+    assert epsilon == pytest.approx(1.0, rel=0.01) and words.startswith("formal")
+    ledger = SiteFolder(run.path, run.sites[-1]).ledger()
+    last = next(line for line in ledger.lines() if line["kind"] == "release")
+    ledger.write({**last, "guarantee": NO_GUARANTEE, "spends": []})
+    assert promised(run) == (None, NO_GUARANTEE)
 
 
 @pytest.mark.parametrize("name", ["match", "membership"])

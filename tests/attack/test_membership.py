@@ -6,7 +6,15 @@ from sklearn.metrics import roc_auc_score
 
 from vitrail.attack.assault import assault
 from vitrail.attack.cases import Choice
-from vitrail.attack.membership import auc, confidence, halves, lira_scores, loss_scores, tpr_at
+from vitrail.attack.membership import (
+    alike,
+    auc,
+    confidence,
+    halves,
+    lira_scores,
+    loss_scores,
+    tpr_at,
+)
 from vitrail.errors import DataError, RunError
 from vitrail.rng import server
 
@@ -28,6 +36,15 @@ def test_figures_are_those_of_sklearn_and_of_counting():
             if float((others > t).float().mean()) <= fpr
         )
         assert tpr_at(members, others, fpr) == pytest.approx(best)
+
+
+def test_candidates_of_both_kinds_are_of_the_same_classes():
+    """Refuted if a site's label skew alone tells its images from others."""
+    members, others = torch.tensor([0, 0, 1, 2, 2, 2, 5]), torch.tensor([2, 0, 1, 1, 3, 2, 0, 0])
+    mine, theirs = alike(members, others)
+    assert members[mine].tolist() == others[theirs].tolist() == [0, 0, 1, 2, 2]
+    assert len(set(mine.tolist())) == len(set(theirs.tolist())) == 5
+    assert [len(x) for x in alike(members, torch.empty(0, dtype=torch.long))] == [0, 0]
 
 
 def test_confidence_is_the_log_odds():

@@ -155,7 +155,7 @@ def test_prototypes_and_subspaces_are_searched_for(method, recorded_method):
     assert [row.name for row in rows] == ["random patch", "mean patch", "patch search"]
     assert rows[2].units == 3 and rows[2].reached > 0.8  # nearly as exciting as the true patch
     (told,) = found.members
-    assert (told.members, told.others) == (4, 8) and 0 <= told.auc <= 1
+    assert told.members == told.others <= 4 and 0 <= told.auc <= 1
     json.dumps(found.to_json(), allow_nan=False)
 
 

@@ -100,7 +100,7 @@ def test_a_class_that_a_site_lacks_guides_nothing(desk):
 def slow_tip(d, options, chosen):
     """The decided algorithm, kernel by kernel, with a DFT written as sums."""
     names = [n for n in chosen if n]
-    source = d.site.key.at("release", "tip", "noise").torch()
+    source = d.site.key.at("release", "tip", d.site.message, "noise").stream()
     sensitivity = 2 * options["clip"] / len(d.site.rows.train)
     zeta = math.sqrt(2 * math.log(1.25 / options["delta"])) * sensitivity / options["epsilon"]
     beta = min(1.0, zeta / len(names))
@@ -108,7 +108,7 @@ def slow_tip(d, options, chosen):
     for name in names:
         rows = chosen[name]
         _, before, height, width = found[name].shape
-        noise = torch.randn(len(rows), before, height, width, generator=source).double().numpy()
+        noise = source.normal((len(rows), before, height, width)).double().numpy()
         side = [np.exp(-2j * np.pi * np.outer(range(n), range(n)) / n) for n in (height, width)]
         for at, row in enumerate(rows):
             for column in range(before):

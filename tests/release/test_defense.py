@@ -7,6 +7,7 @@ import torch
 
 from vitrail.config.load import parse
 from vitrail.engine.plan import make_plan
+from vitrail.engine.tasks import Task
 from vitrail.errors import ConfigError
 from vitrail.files import read_tensors
 from vitrail.local.optimizer import OptimizerSettings
@@ -21,9 +22,9 @@ class Hiss(Additive):
     """White noise on every floating tensor of the model, 0.01 strong."""
 
     def noise(self, update, site, ctx):
-        source = self.key(site).torch()
+        source = self.key(site).stream()
         return {
-            name: 0.01 * torch.randn(t.shape, generator=source)
+            name: 0.01 * source.normal(t.shape)
             for name, t in update.tensors.items()
             if name.startswith("model/") and t.is_floating_point()
         }
@@ -204,6 +205,7 @@ class FakeSite:
         self.layout = Layout.of(specs)
         self.received = torch.zeros(self.layout.size)
         self.key = Key(secret, ("round", "1"))
+        self.message = "asked"
 
 
 def passed(tensors, energy=None, site=None):
@@ -238,6 +240,17 @@ def test_nothing_can_be_read_from_an_update_that_is_not_finite(value, energy):
     tensors = {"model/w": torch.ones(3, 2), "model/b": torch.tensor([1.0, value])}
     found, figures = passed(tensors, energy)
     assert all(bool(t.isnan().all()) for t in found.values()) and figures == {"withheld": 1.0}
+
+
+def test_another_message_for_the_same_round_gets_other_noise():
+    """Refuted if the difference of two answers is free of noise."""
+    ones = {"model/w": torch.ones(3, 2), "model/b": torch.ones(2)}
+    other = FakeSite()
+    other.message = Task("site-1", 1, sites=2, base=0).answers("digest")
+    first = FakeSite()
+    first.message = Task("site-1", 1, sites=2, base=1).answers("digest")
+    (one, _), (two, _) = passed(ones, site=first), passed(ones, site=other)
+    assert not torch.isclose(one["model/w"], two["model/w"], atol=1e-6).any()
 
 
 def test_a_server_that_knows_the_seed_cannot_repeat_the_noise_of_a_site_with_a_secret():

@@ -15,7 +15,7 @@ from scipy.stats import binomtest
 from vitrail.config.schema import Model
 from vitrail.errors import ConfigError
 from vitrail.local.per_example import PerExample
-from vitrail.local.poisson import poisson
+from vitrail.local.poisson import Poisson
 from vitrail.local.terms import Objective
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import make_network
@@ -57,7 +57,7 @@ def whole_site(factor):
     ctx = SimpleNamespace(round=1)
 
     def mechanism(there, key):
-        site = SimpleNamespace(name="a", model=model, received=received, key=key)
+        site = SimpleNamespace(name="a", model=model, received=received, key=key, message="m")
         views = model.layout.views(received + change if there else received.clone())
         tensors = {f"model/{name}": tensor for name, tensor in views.items()}
         sent, _ = defense.apply(Update("a", 1, "train", tensors), site, ctx)
@@ -80,14 +80,14 @@ def one_step(factor, rate=0.5):
             rule(model, batch, objective)
         return model.grads.double().clone()
 
-    still = torch.Generator()
+    still = KEY.stream()
     direction = gradient(PerExample(1.0, 0.0, 1.0, still), image)
     assert float(direction.norm()) == pytest.approx(1.0, rel=1e-4)  # it is clipped
 
     def mechanism(there, key):
-        rule = PerExample(1.0, noise, 1.0, key.at("noise").torch())
+        rule = PerExample(1.0, noise, 1.0, key.at("noise").stream())
         rule._checked = True
-        (at,) = poisson(2, 1, key.at("batch").torch())[:1]
+        (at,) = Poisson(key.at("batch").stream())(2, 1)[:1]
         here = (at == 0).any() if there else False
         batch = image if here else (image[0][:0], image[1][:0])
         return float(gradient(rule, batch) @ direction)
@@ -107,7 +107,7 @@ def scatters(factor):
     deviation = factor * sigma(EPSILON, DELTA, math.sqrt(2))
 
     def mechanism(there, key):
-        noise = symmetric(apart.shape, deviation, key.torch())
+        noise = symmetric(apart.shape, deviation, key.stream())
         return float((((other if there else one) + noise) * apart).sum())
 
     return mechanism

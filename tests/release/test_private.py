@@ -152,7 +152,9 @@ def noise_of(run, key, deviation):
     lines = ledgers(run.path)[sorted(run.sites)[0]]
     names = [n for n, *_ in next(x for x in lines if x["kind"] == "declaration")["tensors"]]
     like = {name: up[name] for name in names}
-    drawn = gaussian(like, deviation, key.at("round", 1, "release", "client-dp").torch())
+    message = next(x for x in lines if x["kind"] == "release")["message"]
+    at = key.at("round", 1, "release", "client-dp", message)
+    drawn = gaussian(like, deviation, at.stream())
     return {n: up[n].double() - down[n].double() - drawn[n] for n in up}
 
 

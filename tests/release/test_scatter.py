@@ -8,6 +8,7 @@ import torch
 from vitrail.geometry.mean import leading
 from vitrail.release.gaussian import sigma
 from vitrail.release.scatter import contributions, surviving_sites, symmetric
+from vitrail.rng import server
 
 
 def generator(seed=0):
@@ -53,7 +54,7 @@ def test_no_image_adds_more_than_one_and_none_can_break_the_sum(scale):
 
 def test_the_noise_is_white_among_symmetric_matrices():
     """Projected on any symmetric direction of norm 1 it has the deviation: that is the proof."""
-    drawn = symmetric(torch.Size((40_000, 4, 4)), 1.5, generator())
+    drawn = symmetric(torch.Size((40_000, 4, 4)), 1.5, server(0).stream())
     assert torch.equal(drawn, drawn.mT)
     for seed in range(3):
         white = torch.randn(4, 4, generator=generator(seed), dtype=torch.float64)
@@ -64,7 +65,9 @@ def test_the_noise_is_white_among_symmetric_matrices():
 def kept(sites, deviation, n=64, p=3):
     """How much of a subspace that all sites agree on is left in the noised sum."""
     basis = frames(1, n, p)
-    noised = sites * basis @ basis.mT + symmetric(torch.Size((1, n, n)), deviation, generator(5))
+    noised = sites * basis @ basis.mT + symmetric(
+        torch.Size((1, n, n)), deviation, server(5).stream()
+    )
     return float((basis.mT @ leading(noised, p)).square().sum()) / p
 
 

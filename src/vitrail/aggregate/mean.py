@@ -7,6 +7,7 @@ from torch import Tensor
 
 from vitrail.aggregate.rule import RULES, Metrics, Rule, Tensors
 from vitrail.release.update import Update
+from vitrail.rng import Stream
 
 
 @RULES.register("mean")
@@ -23,11 +24,9 @@ class Mean(Rule):
         del sent
         return self.group.unpack(total / weight), {}
 
-    def disturb(self, total: Tensor, deviation: float, generator: torch.Generator) -> Tensor:
+    def disturb(self, total: Tensor, deviation: float, source: Stream) -> Tensor:
         """White noise on every number."""
-        return total + deviation * torch.randn(
-            total.shape, generator=generator, dtype=torch.float64
-        )
+        return total + deviation * source.normal(total.shape, torch.float64)
 
 
 @RULES.register("uniform")
@@ -44,9 +43,9 @@ class Uniform(Rule):
         del weight, sent
         return self.group.unpack(total[:-1] / total[-1]), {}
 
-    def disturb(self, total: Tensor, deviation: float, generator: torch.Generator) -> Tensor:
+    def disturb(self, total: Tensor, deviation: float, source: Stream) -> Tensor:
         """White noise on every number but the count, which is no secret."""
-        noise = torch.randn(total.shape, generator=generator, dtype=torch.float64)
+        noise = source.normal(total.shape, torch.float64)
         noise[-1] = 0.0
         return total + deviation * noise
 

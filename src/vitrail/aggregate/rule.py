@@ -14,6 +14,7 @@ from vitrail.errors import ConfigError
 from vitrail.registry import Registry
 from vitrail.release.message import Field
 from vitrail.release.update import Update
+from vitrail.rng import Stream
 
 Tensors = dict[str, Tensor]
 Metrics = dict[str, float]
@@ -59,9 +60,9 @@ class Rule:
         """The aggregated tensors from the sum and the sum of weights."""
         raise NotImplementedError(f"{type(self).__name__} must finish")
 
-    def disturb(self, total: Tensor, deviation: float, generator: torch.Generator) -> Tensor:
+    def disturb(self, total: Tensor, deviation: float, source: Stream) -> Tensor:
         """The sum with Gaussian noise in it, for rules that a private sum is defined for."""
-        del total, deviation, generator
+        del total, deviation, source
         raise ConfigError(
             f"there is no private sum for {type(self).__name__}",
             where="release.defenses",

@@ -16,6 +16,7 @@ from vitrail.geometry.frames import aligned
 from vitrail.geometry.mean import Consensus
 from vitrail.release.message import Field
 from vitrail.release.update import Update
+from vitrail.rng import Stream
 
 CLASS_COUNTS = "counts/classes"
 AGREEMENT, DISTANCE = "agreement/", "distance"
@@ -87,13 +88,13 @@ class Grassmann(Rule):
             parts += [(weights[..., None] * packed).reshape(-1), weights.reshape(-1)]
         return torch.cat(parts)
 
-    def disturb(self, total: Tensor, deviation: float, generator: torch.Generator) -> Tensor:
+    def disturb(self, total: Tensor, deviation: float, source: Stream) -> Tensor:
         """Symmetric noise on the projectors; the weights are no secret."""
         noise, at = torch.zeros_like(total), 0
         for field in frame_fields(self.group.fields, "grassmann"):
             n, lead = field.shape[-2], torch.Size(field.shape[:-2])
             i, j = torch.triu_indices(n, n)
-            white = torch.randn(*lead, n, n, generator=generator, dtype=torch.float64)
+            white = source.normal((*lead, n, n), torch.float64)
             packed = ((white + white.mT) / 2)[..., i, j].reshape(-1)
             noise[at : at + len(packed)] = packed
             at += len(packed) + lead.numel()

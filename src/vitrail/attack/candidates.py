@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitrail.attack.attack import ATTACKS, Attack
 from vitrail.attack.budget import Tell, quiet
-from vitrail.attack.membership import Membership, Train, membership
+from vitrail.attack.membership import Membership, Train, alike, membership
 from vitrail.attack.reading import Server, check_seen
 from vitrail.attack.truth import Rows
 from vitrail.config.schema import Count, Table
@@ -50,7 +50,8 @@ class Candidates:
 
 
 def candidates(run: Run, federation: Federation, site: str | None, key: Key) -> Candidates:
-    """Training images of a site (or of all) and as many test images that nobody trained on."""
+    """Training images of a site (or of all) and as many test images that nobody trained on, of each
+    class the same number."""
     sites = federation.sites
     if site is not None and site not in sites:
         raise RunError(f"there is no site {site!r} in this run", where="--site")
@@ -65,8 +66,18 @@ def candidates(run: Run, federation: Federation, site: str | None, key: Key) -> 
             hint="Set partition.test_fraction, or use data with a test split.",
         )
     draw = key.at("candidates").numpy()
-    count = min(_MOST, len(trained), len(tested))
-    rows = np.concatenate([draw.permutation(trained)[:count], draw.permutation(tested)[:count]])
+    labels = torch.from_numpy(federation.images.labels.astype(np.int64))
+    trained, tested = draw.permutation(trained), draw.permutation(tested)
+    mine, others = alike(labels[trained], labels[tested])
+    if not len(mine):
+        raise RunError(
+            "no test image is of a class that was trained on, so that classes would tell",
+            where=str(run.path),
+            hint="Attack another site, or raise partition.test_fraction.",
+        )
+    some = draw.permutation(len(mine))[:_MOST]
+    count = len(some)
+    rows = np.concatenate([trained[mine.numpy()[some]], tested[others.numpy()[some]]])
     inputs = Inputs(
         images=federation.images.images,
         labels=federation.images.labels,

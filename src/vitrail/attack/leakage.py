@@ -30,7 +30,7 @@ from vitrail.errors import ConfigError, RunError
 from vitrail.files import folder_name
 from vitrail.registry import load_plugins
 from vitrail.release.defense import DEFENSES
-from vitrail.release.promise import NO_GUARANTEE
+from vitrail.release.promise import NO_GUARANTEE, NOTHING
 from vitrail.rng import server
 
 NONE = "none"
@@ -283,16 +283,17 @@ def _outcome(name: str, run: Run, made: Rehearsal, rows: list[Row]) -> Outcome:
 def promised(run: Run) -> tuple[float | None, str]:
     """The largest epsilon that a site's ledger proves for the whole run, and its guarantee.
 
-    A release that is empirical as a whole has none, whatever one of its mechanisms promises.
+    One release of one site that is empirical as a whole, and the run has none, whatever one of its
+    mechanisms promises.
     """
     worst, words = None, NO_GUARANTEE
     for site in run.sites:
         lines = SiteFolder(run.path, site).ledger().lines()
-        last = next((x for x in reversed(lines) if x.get("kind") == "release" and x["bytes"]), None)
-        if last is None or str(last["guarantee"]).startswith("empirical"):
-            continue
-        words = str(last["guarantee"])
-        spent = [s["epsilon"] for s in last.get("spends", ()) if s["epsilon"] is not None]
-        if spent:
-            worst = max([*spent, *([] if worst is None else [worst])])
+        left = [x for x in lines if x.get("kind") == "release" and x["guarantee"] != NOTHING]
+        if any(str(line["guarantee"]).startswith("empirical") for line in left):
+            return None, NO_GUARANTEE
+        for line in left:
+            spent = [s["epsilon"] for s in line.get("spends", ()) if s["epsilon"] is not None]
+            if spent and (worst is None or max(spent) > worst):
+                worst, words = max(spent), str(line["guarantee"])
     return worst, words

@@ -68,6 +68,21 @@ def tpr_at(members: Tensor, others: Tensor, fpr: float = 0.01) -> float:
     return float((members.double() > ranked[allowed]).double().mean())
 
 
+def alike(members: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions of as many members as others of each class, by their labels, the first of each.
+
+    A site whose classes are not everybody's would be told by them, whatever its model remembers.
+    """
+    mine, theirs = [], []
+    for label in torch.unique(members).tolist():
+        own, rest = (torch.nonzero(x == label)[:, 0] for x in (members, others))
+        count = min(len(own), len(rest))
+        mine.append(own[:count])
+        theirs.append(rest[:count])
+    empty = torch.empty(0, dtype=torch.int64)
+    return torch.cat([empty, *mine]), torch.cat([empty, *theirs])
+
+
 def _check(members: Tensor, others: Tensor) -> None:
     if not len(members) or not len(others):
         raise DataError(

@@ -21,7 +21,7 @@ from vitrail.attack.budget import Job
 from vitrail.attack.generator import LATENT, cached_generator
 from vitrail.attack.ig import first_guess
 from vitrail.attack.matching import total_variation
-from vitrail.attack.membership import Membership, auc, tpr_at
+from vitrail.attack.membership import Membership, alike, auc, tpr_at
 from vitrail.attack.public import public_images
 from vitrail.attack.scene import Scene
 from vitrail.attack.scores import psnr, ssim
@@ -111,13 +111,15 @@ def parts_members(scene: Scene, site: int, truth: Truth) -> Membership:
     """Is an image that the attacker holds one of the site's? By how much it excites any unit.
 
     A pushed prototype is a patch of an image: that image excites it fully, and no other does.
+    Others are of the same classes, as many of each, so that a site's classes do not tell.
     """
 
     def most(images: Tensor) -> Tensor:
         some = [images[at : at + 64] for at in range(0, len(images), 64)]
         return torch.cat([unit_maps(scene, site, scene.seen(x)).flatten(1).amax(1) for x in some])
 
-    own, others = most(truth.images), most(truth.others)
+    members, rest = alike(truth.labels, truth.other_labels)
+    own, others = most(truth.images[members]), most(truth.others[rest])
     return Membership(
         "most excited part", scene.sites[site], len(own), len(others), auc(own, others),
         tpr_at(own, others),

@@ -33,6 +33,7 @@ from vitrail.engine.transcript import Received
 from vitrail.errors import ConfigError
 from vitrail.methods.server import Server
 from vitrail.release.message import digest
+from vitrail.release.private import Private
 from vitrail.release.update import Update
 from vitrail.rng import Key
 
@@ -97,6 +98,7 @@ def rehearse(
     imagined = replace(federation, sites=sites)
     with tempfile.TemporaryDirectory(prefix="vitrail-") as folder:
         host = host_of(desk.plan, desk.network, imagined, Path(folder) / "defended")
+        _as_in(run, federation, host)
         views, first = _rounds(desk, host, sites, stage.rounds)
         desk.network.load_state_dict(desk.start)  # the first host left its own values in it
         bare = host_of(desk.plan, desk.network, imagined, Path(folder) / "bare")
@@ -109,6 +111,17 @@ def rehearse(
     return Rehearsal(Case(once, tuple(truths)), Case(often, tuple(truths)), energy)
 
 
+def _as_in(run: Run, federation: Federation, host: Host) -> None:
+    """Give the imaginary sites the noise of the run's own: that of a site of median size, in a run
+    of as many rounds, however few images and rounds are rehearsed."""
+    size = int(np.median([len(rows.train) for rows in federation.sites.values()]))
+    for own, defense in zip(Desk(run).plan.defenses(), host.defenses, strict=True):
+        defense.reckoned = size
+        if isinstance(own, Private):
+            noise = own.multiplier("", size)
+            defense.options = defense.options.model_copy(update={"noise": noise})
+
+
 def _short(run: Run, stage: Stage) -> Loaded:
     """The run's configuration with the rehearsal's few steps, and nothing masked: what an update
     tells is asked of one that can be seen."""
@@ -116,7 +129,7 @@ def _short(run: Run, stage: Stage) -> Loaded:
     size = stage.batch_size or stage.per_site
     changed = own.run.model_copy(
         update={
-            "rounds": max(1, stage.rounds),
+            "rounds": max(own.run.rounds, stage.rounds),
             "local_epochs": stage.epochs,
             "batch_size": size,
             "device": "cpu",

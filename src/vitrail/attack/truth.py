@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ class Truth:
     labels: Tensor  # [m]
     others: Tensor  # [o, C, H, W]
     rows: Rows
+    other_labels: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
     @property
     def random(self) -> Tensor:
@@ -58,6 +59,7 @@ def truth_at(federation: Federation, rows: Rows, key: Key) -> Truth:
         torch.from_numpy(images.labels[rows].astype(np.int64)),
         unit(images.images[chosen]),
         rows,
+        torch.from_numpy(images.labels[chosen].astype(np.int64)),
     )
 
 

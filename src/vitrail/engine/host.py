@@ -84,7 +84,7 @@ class Host:
                 folder.save_model("personal", self._own(site))
             schema = Schema(down=(), up=(), counts=(), metrics=stage.schema.metrics)
             self._note(folder, task, metrics)
-            return Reply(door.release(site, schema, {}, metrics, ctx, down.digest))
+            return Reply(door.release(site, schema, {}, metrics, ctx, site.message))
         site.result = Result()  # what arrived was not trained for the server
         site.terms = self.plan.method.begin(site, down.tensors, ctx).joined(site.terms)
         for phase in stage.stage.train:
@@ -96,7 +96,7 @@ class Host:
         self._note(folder, task, metrics)
         cover = None if veil is None else veil.cover
         try:
-            update = door.release(site, stage.schema, extra, metrics, ctx, down.digest, cover)
+            update = door.release(site, stage.schema, extra, metrics, ctx, site.message, cover)
         except Withheld as err:
             assert veil is not None
             return veil.withheld(err)
@@ -135,6 +135,7 @@ class Host:
             received=self.model.values.clone(),
             down=down.tensors,
             assets=self._held(task, folder),
+            message=task.answers(down.digest),
         )
 
     def _note(self, folder: SiteFolder, task: Task, metrics: dict[str, float | None]) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from vitrail.crew import Crew
 from vitrail.engine.features import cached_features
-from vitrail.engine.federation import Federation
+from vitrail.engine.federation import SERVER, Federation
 from vitrail.engine.folder import RunFolder
 from vitrail.engine.hire import hire
 from vitrail.engine.plan import Plan
@@ -21,7 +21,7 @@ from vitrail.models.network import Network
 from vitrail.release.cover import announced
 from vitrail.release.door import Door
 from vitrail.release.pact import PublicKey
-from vitrail.rng import simulated_site
+from vitrail.rng import Key, simulated_site
 
 Ints = npt.NDArray[np.int64]
 Facts = dict[str, dict[str, float]]
@@ -46,6 +46,10 @@ class Members(Protocol):
 
     def keys(self, plan: Plan) -> dict[str, PublicKey]:
         """The keys that the sites add up with first, once they are enrolled."""
+        ...
+
+    def secret(self, plan: Plan, folder: RunFolder) -> Key:
+        """The root of what the server draws and no site may know."""
         ...
 
     def counts(self) -> dict[str, object] | None:
@@ -109,6 +113,11 @@ class Simulated:
         return {
             s: announced(simulated_site(seed, s), "", s, 0, None) for s in self.federation.sites
         }
+
+    def secret(self, plan: Plan, folder: RunFolder) -> Key:
+        """From the seed, as all secrets of a simulation."""
+        del folder
+        return simulated_site(plan.config.run.seed, SERVER)
 
     def counts(self) -> dict[str, object]:
         """What the partition picture shows."""

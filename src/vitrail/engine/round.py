@@ -7,7 +7,6 @@ from torch import Tensor
 from vitrail.aggregate.rule import Rule
 from vitrail.aggregate.sums import SumNoise, Sums
 from vitrail.engine.attempt import Attempts
-from vitrail.engine.federation import SERVER
 from vitrail.engine.outcome import RoundReport
 from vitrail.engine.plan import Plan
 from vitrail.engine.pool import Pool
@@ -18,7 +17,6 @@ from vitrail.engine.versions import Versions
 from vitrail.local.session import Context
 from vitrail.methods.server import Server
 from vitrail.release.message import digest
-from vitrail.rng import simulated_site
 
 
 def play(
@@ -47,7 +45,7 @@ def play(
     weights = _weights(plan, server, asked)
     attempts = Attempts(server, plan, pool, versions, ctx, down, weights, report, tape)
     total = attempts.masked(chosen) if secure else attempts.plain(chosen)
-    sums = total.finish(_noise(plan, ctx))
+    sums = total.finish(_noise(plan, server, ctx))
     report.refused, report.accepted = {**attempts.refused, **sums.refused}, sums.accepted
     wanted = 1 if plan.method.pooled else max(config.run.min_sites, 2 if secure else 1)
     report.void = len(sums.accepted) < wanted
@@ -57,19 +55,19 @@ def play(
     return report
 
 
-def _noise(plan: Plan, ctx: Context) -> SumNoise | None:
-    """The noise that defenses want in the sums, from a secret that is not the run's seed alone."""
+def _noise(plan: Plan, server: Server, ctx: Context) -> SumNoise | None:
+    """The noise that defenses want in the sums, from a secret that no site has."""
     defenses = [d for d in plan.defenses() if d.formal]
     if not defenses:
         return None
-    key = simulated_site(plan.config.run.seed, SERVER).at("round", ctx.round, "sum")
 
     def noise(rule: Rule, total: Tensor) -> Tensor:
         names = list(dict.fromkeys(field.rule for field in rule.group.fields))
         for defense in defenses:
             deviation = defense.deviation(names[0], 0, ctx) if names else None
             if deviation is not None:
-                total = rule.disturb(total, deviation, key.at(defense.name, names[0]).torch())
+                source = server.hidden(ctx, "sum", defense.name, names[0])
+                total = rule.disturb(total, deviation, source)
         return total
 
     return noise

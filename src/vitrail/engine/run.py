@@ -206,6 +206,7 @@ class Engine:
         server = Server(self.plan.layout, stage.shared, stage.arrives, values)
         server.start = values.clone()
         server.bench = self.bench
+        server.secret = self.members.secret(self.plan, self.folder)
         return server
 
     def _begin(self, fresh: bool) -> int:

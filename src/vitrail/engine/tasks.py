@@ -49,6 +49,10 @@ class Task:
         named: dict[str, Any] = {"round": self.round, "stage": stage}
         return {**named, "assets": dict(self.assets)} if self.assets else named
 
+    def answers(self, digest: str) -> str:
+        """What a turn answers: the message, and all else the answer depends on."""
+        return f"{digest}/{self.base}/{self.sites}"
+
 
 _TASK = TypeAdapter(Task)  # made once: a worker reads one for every turn
 

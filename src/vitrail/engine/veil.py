@@ -76,7 +76,8 @@ class Veil:
 
     def again(self, door: Door) -> Reply | None:
         """The reply to a message that was answered before, in this attempt or another one."""
-        if not self._file.exists() or not door.ledger.answered(self.task.round, self.down.digest):
+        message = self.task.answers(self.down.digest)
+        if not self._file.exists() or not door.ledger.answered(self.task.round, message):
             return None
         tensors, meta = read_tensors(self._file)
         if meta["message"] != self.down.digest:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import secrets
 import time
 import tomllib
 from dataclasses import dataclass
@@ -18,8 +16,8 @@ from vitrail.config.load import Loaded, explain
 from vitrail.config.schema import Table
 from vitrail.data.guess import guess
 from vitrail.engine.folder import RunFolder
-from vitrail.errors import ConfigError, RunError
-from vitrail.files import create, folder_name, write_json, write_text, writing
+from vitrail.errors import ConfigError
+from vitrail.files import folder_name, kept_secret, write_json, write_text, writing
 from vitrail.flower.agreement import Terms, digest_of, joined
 from vitrail.rng import Key
 
@@ -74,18 +72,7 @@ class Home:
 
     def secret(self) -> Key:
         """The root of the site's draws: made here once, readable by nobody else, never sent."""
-        path = self.folder / "secret"
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            create(path, secrets.token_bytes(32), 0o600)
-        raw = path.read_bytes()
-        if len(raw) != 32:
-            raise RunError(
-                "the site's secret is damaged",
-                where=str(path),
-                hint="Restore it; with another one a run cannot be continued.",
-            )
-        return Key(raw)
+        return Key(kept_secret(self.folder / "secret", "the site's secret"))
 
     def log(self, text: str) -> None:
         """Append the end of a text, with the time, to the site's own log."""

@@ -21,7 +21,7 @@ from vitrail.engine.pool import Pool
 from vitrail.engine.shelf import Shelf
 from vitrail.engine.tasks import Down, Missing, Reply, Task
 from vitrail.errors import ConfigError, RunError, VitrailError, nearest
-from vitrail.files import write_json
+from vitrail.files import kept_secret, write_json
 from vitrail.flower.agreement import audited, terms_of
 from vitrail.flower.envelope import ROOM, Letter, mark, seal, unseal
 from vitrail.flower.link import Link
@@ -29,6 +29,7 @@ from vitrail.local.inputs import Rows
 from vitrail.models.network import Network
 from vitrail.release.asset import packed
 from vitrail.release.pact import PublicKey
+from vitrail.rng import Key
 
 _POLL_SECONDS = 1.0
 _KEPT = 2**30  # what images may add to a reply; the guard counts them afterwards
@@ -62,6 +63,11 @@ class Remote:
     def public(self) -> bool:
         """Nobody else's images are for everybody."""
         return False
+
+    def secret(self, plan: Plan, folder: RunFolder) -> Key:
+        """Made here once, kept in the server's folder, never sent."""
+        del plan
+        return Key(kept_secret(folder.server / "secret", "the server's secret"))
 
     def enroll(self, plan: Plan, folder: RunFolder) -> Facts:
         """Wait for the sites, put the terms before each, and hear what it tells."""

@@ -16,6 +16,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from vitrail.errors import ConfigError
 from vitrail.local.terms import Batch, Objective
 from vitrail.models.flat import FlatModel
+from vitrail.rng import Stream
 
 _ROOM = 2**24  # numbers of per-example gradients held at once
 
@@ -27,13 +28,11 @@ class PerExample:
     `steps` counts what was done, for the accountant.
     """
 
-    def __init__(
-        self, clip: float, noise: float, expected: float, generator: torch.Generator
-    ) -> None:
+    def __init__(self, clip: float, noise: float, expected: float, source: Stream) -> None:
         self.clip = clip
         self.noise = noise
         self.expected = expected
-        self.generator = generator
+        self.source = source
         self.steps = 0
         self.energy = 0.0  # sum over steps of |noise|^2, as it enters the gradient
         self._checked = False
@@ -47,8 +46,7 @@ class PerExample:
         total, loss = self._summed(moving, batch, objective)
         self.steps += 1
         for name, parameter in moving.items():
-            noise = torch.randn(parameter.shape, generator=self.generator)
-            noise.mul_(self.noise * self.clip)
+            noise = self.source.normal(parameter.shape).mul_(self.noise * self.clip)
             self.energy += float(noise.double().square().sum()) / self.expected**2
             assert parameter.grad is not None
             parameter.grad.add_(

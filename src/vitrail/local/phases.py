@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor
@@ -88,9 +89,9 @@ class Fit:
     def _draws(self, site: Site, ctx: Context) -> Iterator[Tensor]:
         """Positions, batch by batch."""
         order = site.key.at(self.name, "batches").torch()
-        draw = site.terms.sampler or epoch
+        draw = site.terms.sampler or partial(epoch, generator=order)
         for _ in range(self.epochs or ctx.epochs):
-            yield from draw(len(site.rows.train), ctx.batch_size, order)
+            yield from draw(len(site.rows.train), ctx.batch_size)
 
 
 def learns(phase: Phase, epochs: int) -> int:

@@ -6,8 +6,12 @@ nobody but the site knows the coins.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
+
+from vitrail.rng import Stream
 
 
 def rate(count: int, batch_size: int) -> float:
@@ -20,10 +24,19 @@ def steps(count: int, batch_size: int) -> int:
     return -(-count // batch_size)
 
 
-def poisson(count: int, batch_size: int, generator: torch.Generator) -> list[Tensor]:
-    """The positions of one epoch's batches; a batch may be empty, and still makes a step."""
-    chance = rate(count, batch_size)
-    return [
-        torch.nonzero(torch.rand(count, generator=generator) < chance)[:, 0]
-        for _ in range(steps(count, batch_size))
-    ]
+@dataclass(frozen=True)
+class Poisson:
+    """Draws the positions of one epoch's batches after the other, by coins of its own.
+
+    A batch may be empty, and still makes a step.
+    """
+
+    coins: Stream
+
+    def __call__(self, count: int, batch_size: int) -> list[Tensor]:
+        """The batches of an epoch."""
+        chance = rate(count, batch_size)
+        return [
+            torch.nonzero(self.coins.uniform([count]) < chance)[:, 0]
+            for _ in range(steps(count, batch_size))
+        ]

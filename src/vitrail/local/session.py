@@ -52,6 +52,7 @@ class Site:
     out: dict[str, Tensor] = field(default_factory=dict)  # what phases made to be sent
     lines: list[dict[str, Any]] = field(default_factory=list)  # what the ledger is to say of it
     assets: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)  # kept at the site
+    message: str = ""  # what this turn answers: another message gets other noise
     aside: int = 0  # images that steps saw beside the site's own batches
 
     @property

@@ -107,7 +107,7 @@ def _of_class(heat: Tensor, sigma: float, key: Key) -> Tensor:
     """The mean over a class; with noise the sum, of which it is known what one image can move."""
     if not sigma:
         return heat.mean(0)
-    return heat.sum(0) + sigma * torch.randn(heat.shape[1:], generator=key.torch())
+    return heat.sum(0) + sigma * key.stream().normal(heat.shape[1:])
 
 
 def unit_length(heat: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ def _noised(heat: Tensor, choice: Choice, key: Key) -> Tensor:
     if not choice.heat_noise or not heat.numel():
         return heat
     spread = heat.flatten(1).std(1)[:, None, None]
-    noise = torch.randn(heat.shape, generator=key.at("heat").torch())
+    noise = key.at("heat").stream().normal(heat.shape)
     return heat + choice.heat_noise * spread * noise
 
 

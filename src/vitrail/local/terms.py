@@ -17,7 +17,7 @@ Batch = tuple[Tensor, Tensor]
 LossTerm = Callable[[Outputs, Batch], Tensor]
 Pull = Callable[[FlatModel], None]
 Forward = Callable[[Tensor], Outputs]
-Sampler = Callable[[int, int, torch.Generator], list[Tensor]]  # count, batch size -> positions
+Sampler = Callable[[int, int], list[Tensor]]  # count, batch size -> positions, epoch by epoch
 
 
 @dataclass(frozen=True)

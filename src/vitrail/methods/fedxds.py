@@ -46,7 +46,7 @@ class ShareImages:
 
 def shared_by(site: Site, options: XdsOptions, classes: int) -> tuple[Chosen, Protected]:
     """What a site would share under these options, before and after protection."""
-    key = site.key.at(SHARE)
+    key = site.key.at(SHARE, site.message)
     chosen = choose(site, options.choice(), key)
     how = options.protect(site.name)
     distances = None

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import RunError
-from vitrail.local.session import State
+from vitrail.local.session import Context, State
 from vitrail.methods.bench import Bench
 from vitrail.models.flat import Layout, Region
 from vitrail.release.asset import Asset
+from vitrail.rng import Key, Stream
 
 
 @dataclass
@@ -22,7 +23,8 @@ class Server:
     `values` is the global model as one flat vector (evaluated and saved); `sent` is what the
     sites received this round, which some methods choose to be different; `start` is the model
     of round 0. `assets` is what all sites build on beside the messages: whatever is put there
-    goes to each site once. `bench` is there for methods that train `at_server`.
+    goes to each site once. `bench` is there for methods that train `at_server`. `secret` is the
+    root of draws that sites must not know, though they know `run.seed`.
     """
 
     layout: Layout
@@ -35,6 +37,13 @@ class Server:
     start: Tensor = field(default_factory=lambda: torch.empty(0))
     assets: dict[str, Asset] = field(default_factory=dict)
     bench: Bench | None = None
+    secret: Key | None = None
+
+    def hidden(self, ctx: Context, *purpose: str) -> Stream:
+        """Draws of this round that no site can repeat."""
+        if self.secret is None:
+            raise RunError("this server keeps no secret, so it can hide nothing from the sites")
+        return self.secret.at("round", ctx.round, *purpose).stream()
 
     @property
     def workplace(self) -> Bench:

@@ -72,7 +72,7 @@ class SharesImages(Method):
         sites = [sums.kept[site] for site in sorted(sums.kept)]
         pixels = torch.cat([kept[f"{IMAGES}/pixels"] for kept in sites])
         targets = torch.cat([kept[f"{IMAGES}/targets"] for kept in sites])
-        order = torch.randperm(len(targets), generator=ctx.key.at("shuffle").torch())
+        order = server.hidden(ctx, "shuffle").permutation(len(targets))
         if len(targets):
             server.assets[IMAGES] = Asset.of({"pixels": pixels[order], "targets": targets[order]})
         return {"shared_images": float(len(targets))}

@@ -63,11 +63,11 @@ class AGP(Additive):
         # blocks are the backbone's; the 1x1 layers of a neck are no blocks
         ends = [c.name for c in convs if c.last and c.name.startswith("backbone.")]
         rank = importance(site, ends, rows, options.guidance)
-        scale = zeta(options, site)
-        source = self.key(site).at("noise").torch()
+        scale = zeta(options, site.name, self.images(site))
+        source = self.key(site).at("noise").stream()
         found = {}
         for conv in convs:
-            noise = scale * torch.randn(conv.shape, generator=source)
+            noise = scale * source.normal(conv.shape)
             if conv.name in rank:
                 count = conv.shape[0] - max(1, int(options.share * conv.shape[0]))
                 least = options.select == "least"

@@ -52,12 +52,10 @@ class Scaled(Protocol):
         ...
 
 
-def zeta(options: Scaled, site: Site) -> float:
+def zeta(options: Scaled, site: str, images: int) -> float:
     """The Gaussian mechanism's scale, sqrt(2 ln(1.25/delta)) * (2 clip / images) / epsilon."""
-    sensitivity = 2 * options.clip / max(1, len(site.rows.train))
-    return (
-        math.sqrt(2 * math.log(1.25 / options.delta)) * sensitivity / options.epsilon_at(site.name)
-    )
+    sensitivity = 2 * options.clip / max(1, images)
+    return math.sqrt(2 * math.log(1.25 / options.delta)) * sensitivity / options.epsilon_at(site)
 
 
 class ChannelNoise(Additive):
@@ -89,13 +87,13 @@ class ChannelNoise(Additive):
         """beta times the (masked) noise on the picked channels, zero elsewhere."""
         del ctx
         kernels = self._kernels(update, site)
-        beta = min(1.0, zeta(self.options, site) / max(1, len(kernels)))
+        beta = min(1.0, zeta(self.options, site.name, self.images(site)) / max(1, len(kernels)))
         chosen = self.channels(kernels, site)
-        source = self.key(site).at("noise").torch()
+        source = self.key(site).at("noise").stream()
         found = {}
         for name, kernel in kernels.items():
             rows = chosen[name]
-            drawn = torch.randn((len(rows), *kernel.shape[1:]), generator=source)
+            drawn = source.normal((len(rows), *kernel.shape[1:]))
             if self.masked:
                 drawn = filtered(drawn, self._mask(tuple(kernel.shape)))
             found[name] = torch.zeros_like(kernel)
@@ -111,9 +109,9 @@ class ChannelNoise(Additive):
         if self.pick == "all":
             return {name: torch.arange(kernel.shape[0]) for name, kernel in kernels.items()}
         if self.pick == "random":
-            source = self.key(site).at("channels").torch()
+            source = self.key(site).at("channels").stream()
             return {
-                name: torch.randperm(kernel.shape[0], generator=source)[: counts[name]]
+                name: source.permutation(kernel.shape[0])[: counts[name]]
                 for name, kernel in kernels.items()
             }
         rows = guidance_rows(site, site.key.at("release", "guidance"))

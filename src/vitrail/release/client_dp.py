@@ -22,6 +22,7 @@ from vitrail.release.private import Budget, Private
 from vitrail.release.promise import OUTSIDE, SERVER, Promise
 from vitrail.release.setting import MODEL, Setting
 from vitrail.release.update import Update
+from vitrail.rng import Stream
 
 VARIANCE = "running_var"
 SUMS = ("mean", "uniform")  # rules under which a site moves the sum by its change
@@ -65,7 +66,7 @@ class ClientDp(Private):
         noise: dict[str, Tensor] = {}
         if self.options.where == "site":
             deviation = self.options.clip * self.noise_at(site, ctx)
-            noise = gaussian(clipped, deviation, self.key(site).torch())
+            noise = gaussian(clipped, deviation, self.key(site).stream())
         sent = {
             name: plausible(name, value + noise.get(name, 0.0)).to(update.tensors[name].dtype)
             for name, value in clipped.items()
@@ -132,14 +133,9 @@ def received(update: Update, site: Site) -> dict[str, Tensor]:
     }
 
 
-def gaussian(
-    like: Mapping[str, Tensor], deviation: float, generator: torch.Generator
-) -> dict[str, Tensor]:
+def gaussian(like: Mapping[str, Tensor], deviation: float, source: Stream) -> dict[str, Tensor]:
     """Independent noise for every number, in float64."""
-    return {
-        name: torch.randn(t.shape, generator=generator, dtype=torch.float64) * deviation
-        for name, t in like.items()
-    }
+    return {name: source.normal(t.shape, torch.float64) * deviation for name, t in like.items()}
 
 
 def plausible(name: str, tensor: Tensor) -> Tensor:

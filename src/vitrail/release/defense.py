@@ -33,6 +33,7 @@ class Defense:
     additive: ClassVar[bool] = False
     acts: ClassVar[Literal["door", "training"]] = "door"
     setting: Setting  # of the run it belongs to
+    reckoned: int | None = None  # a rehearsal of few images has the noise of a site of so many
     Options: ClassVar[type[Table]] = Table
 
     def __init__(
@@ -67,8 +68,16 @@ class Defense:
         )
 
     def key(self, site: Site) -> Key:
-        """The root of its draws in this turn: the site's own secret, which the server has not."""
-        return site.key.at("release", self.name)
+        """The root of its draws in this turn: the site's own secret, which the server has not.
+
+        Two messages of one round get different noise, so that their answers tell nothing together
+        that is not accounted for twice.
+        """
+        return site.key.at("release", self.name, site.message)
+
+    def images(self, site: Site) -> int:
+        """The number of a site's images that its scale of noise goes by."""
+        return len(site.rows.train) if self.reckoned is None else self.reckoned
 
     def train(self, site: Site, ctx: Context) -> Terms:
         """Claims on local training, for mechanisms that act on every step."""

@@ -10,11 +10,11 @@ from typing import Any
 from vitrail.config.schema import Positive
 from vitrail.errors import ConfigError
 from vitrail.local.per_example import PerExample
-from vitrail.local.poisson import poisson, rate, steps
+from vitrail.local.poisson import Poisson, rate, steps
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.terms import Terms
 from vitrail.release.accountant import Event
-from vitrail.release.additive import changes, length, must_touch
+from vitrail.release.additive import changes, finite, length, must_touch, withheld
 from vitrail.release.defense import DEFENSES
 from vitrail.release.private import Budget, Private
 from vitrail.release.promise import Promise
@@ -58,15 +58,17 @@ class DpSgd(Private):
             self.options.clip,
             self.noise_at(site, ctx),
             max(1e-9, rate(count, ctx.batch_size) * count),
-            self.key(site).torch(),
+            self.key(site).stream(),
         )
-        return Terms(gradient=rule, sampler=poisson)
+        return Terms(gradient=rule, sampler=Poisson(self.key(site).at("coins").stream()))
 
     def apply(self, update: Update, site: Site, ctx: Context) -> tuple[Update, Metrics]:
         """Nothing more is added; the figures say how much noise the steps had."""
         rule = site.terms.gradient
         if not update.tensors or not isinstance(rule, PerExample):
             return update, {}
+        if not finite(update.tensors):  # penalties are not clipped, so training can break
+            return withheld(update), {"withheld": 1.0}
         change = length(changes(update, site))
         found = {"steps": float(rule.steps), "multiplier": rule.noise, "update_l2": change}
         if ctx.optimizer.name == "sgd" and not ctx.optimizer.parts:

@@ -122,7 +122,7 @@ def clipped(pixels: Tensor, clip: float) -> Tensor:
 
 def means(pixels: Tensor, targets: Tensor, group: int, key: Key) -> tuple[Tensor, Tensor]:
     """Means over `group` images with one (already randomized) label; what is left over stays."""
-    order = torch.randperm(len(targets), generator=key.torch())
+    order = key.stream().permutation(len(targets))
     found, labels = [pixels[:0]], [targets[:0]]
     for label in torch.unique(targets):
         own = order[targets[order] == label]
@@ -146,10 +146,10 @@ def factors(regions: Sequence[Region], height: int, width: int) -> Tensor:
 
 def _noise(pixels: Tensor, how: Protection, key: Key) -> Tensor:
     """Gaussian noise, or Laplace noise of the same deviation where distances are l1."""
-    generator = key.torch()
+    source = key.stream()
     if how.norm == "l2":
-        return how.deviation * torch.randn(pixels.shape, generator=generator)
-    u = torch.rand(pixels.shape, generator=generator, dtype=torch.float64) - 0.5
+        return how.deviation * source.normal(pixels.shape)
+    u = source.uniform(pixels.shape) - 0.5
     scale = how.deviation / math.sqrt(2)
     found = -scale * u.sign() * torch.log1p(-2 * u.abs().clamp(max=0.5 - 2**-53))
     return found.to(pixels.dtype)

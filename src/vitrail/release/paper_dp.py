@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -54,10 +53,13 @@ class PaperDp(Additive):
     def noise(self, update: Update, site: Site, ctx: Context) -> dict[str, Tensor]:
         """White noise on every weight."""
         del ctx
-        deviation, generator = zeta(self.options, site), self.key(site).torch()
+        deviation, source = (
+            zeta(self.options, site.name, self.images(site)),
+            self.key(site).stream(),
+        )
         weights = {f"{MODEL}{s.name}" for s in site.model.layout.specs if s.trainable}
         return {
-            name: deviation * torch.randn(tensor.shape, generator=generator)
+            name: deviation * source.normal(tensor.shape)
             for name, tensor in update.tensors.items()
             if name in weights
         }

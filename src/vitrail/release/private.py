@@ -68,7 +68,7 @@ class Private(Defense):
 
     def noise_at(self, site: Site, ctx: Context) -> float:
         """Noise over sensitivity in this round."""
-        count = len(site.rows.train)
+        count = self.images(site)
         self._check_delta({site.name: count})
         return self.multiplier(site.name, count) * float(self.options.factor(ctx.round))
 

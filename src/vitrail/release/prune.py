@@ -37,7 +37,7 @@ class Prune(Compression):
         if options.select == "top":
             at = torch.topk(change.abs(), count, sorted=False).indices
         else:
-            at = torch.randperm(len(change), generator=self.key(site).torch())[:count]
+            at = self.key(site).stream().permutation(len(change))[:count]
         sent = torch.zeros_like(change)
         sent[at] = change[at]
         if options.select == "random" and not options.feedback and count:

@@ -32,7 +32,7 @@ class Quantize(Compression):
     def compress(self, change: Tensor, spans: list[slice], site: Site) -> tuple[Tensor, int]:
         """Round tensor by tensor; a tensor that did not change stays as it is."""
         levels = 2 ** (self.options.bits - 1) - 1
-        source = self.key(site).torch()
+        source = self.key(site).stream()
         sent = torch.zeros_like(change)
         for span in spans:
             part = change[span].double()
@@ -43,6 +43,6 @@ class Quantize(Compression):
             if self.options.rounding == "nearest":
                 steps = steps.round()
             else:
-                steps = (steps + torch.rand(part.shape, generator=source, dtype=part.dtype)).floor()
+                steps = (steps + source.uniform(part.shape).to(part.dtype)).floor()
             sent[span] = (steps.clamp(-levels, levels) * (largest / levels)).float()
         return sent, (len(change) * self.options.bits + 7) // 8 + 4 * len(spans)

@@ -20,7 +20,7 @@ def randomized(labels: Tensor, classes: int, epsilon: float, key: Key) -> Tensor
     as likely under one label as under another."""
     if classes < 2:
         return labels.clone()
-    generator = key.torch()
-    stays = torch.rand(len(labels), generator=generator, dtype=torch.float64)
-    others = torch.randint(1, classes, (len(labels),), generator=generator)
+    source = key.stream()
+    stays = source.uniform([len(labels)])
+    others = 1 + source.below(classes - 1, len(labels))
     return torch.where(stays < truthful(classes, epsilon), labels, (labels + others) % classes)

@@ -13,6 +13,7 @@ from torch import Tensor
 from vitrail.local.evaluate import CHUNK, seen
 from vitrail.local.session import Site
 from vitrail.models.subspace import coordinates
+from vitrail.rng import Stream
 
 
 @contextmanager
@@ -61,13 +62,13 @@ def scatter(site: Site, frames: Tensor, patches: int) -> Tensor:
     return total
 
 
-def symmetric(shape: torch.Size, deviation: float, generator: torch.Generator) -> Tensor:
+def symmetric(shape: torch.Size, deviation: float, source: Stream) -> Tensor:
     """White noise brought to symmetric matrices, where it is Gaussian in the Frobenius norm.
 
     (A + A^T) / 2 has the deviation on the diagonal and 1/sqrt(2) of it beside, where every number
     counts twice.
     """
-    white = torch.randn(shape, generator=generator, dtype=torch.float64)
+    white = source.normal(shape, torch.float64)
     return deviation * (white + white.mT) / 2
 
 

@@ -94,7 +94,7 @@ class SubspaceDp(Private):
                 continue
             matrices = self._matrices(frames, base[name], site)
             deviation = self.sensitivity(frames.shape) * self.noise_at(site, ctx)
-            noise = symmetric(matrices.shape, deviation, self.key(site).at(name).torch())
+            noise = symmetric(matrices.shape, deviation, self.key(site).at(name).stream())
             found = leading(matrices + noise, frames.shape[-1])
             sent[name] = found.to(frames.dtype)
             figures |= _figures(matrices, noise, found)
