@@ -107,10 +107,10 @@ def test_an_overfitted_run_is_caught_a_private_one_and_an_untrained_one_are_not(
         "overfitted", **changes,
         run={"rounds": 4, "batch_size": 10, "record_updates": True, "local_epochs": 15},
     )  # fmt: skip
-    found = assault(learned, ["membership"], options={"membership": {"shadows": 4, "epochs": 20}})
+    found = assault(learned, ["membership"], options={"membership": {"shadows": 16, "epochs": 20}})
     threshold, lira = found.members
     assert threshold.auc > 0.65 and lira.auc > 0.6
-    assert threshold.members == threshold.others == 60
+    assert threshold.members == threshold.others > 40  # of each class as many
     update = assault(
         learned, ["membership"], Choice(sites=("site-00",)),
         options={"membership": {"shadows": 0}},

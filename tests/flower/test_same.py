@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 import torch
 
+from vitrail.engine.federation import SERVER
 from vitrail.engine.loaded import Run
 from vitrail.engine.run import start
 from vitrail.errors import ConfigError
 from vitrail.files import read_tensors
 from vitrail.flower.coordinator import coordinate
+from vitrail.flower.remote import Remote
+from vitrail.rng import Key, simulated_site
 
 PARTS = {"per_class": 2, "depth": 8}
 REMEDIES = {
@@ -45,12 +48,18 @@ CASES = {
 }
 
 
+def hidden(seed: int) -> Key:
+    return simulated_site(seed, SERVER)
+
+
 def final(run: Path) -> dict[str, torch.Tensor]:
     return read_tensors(sorted((run / "server" / "checkpoints").glob("*"))[-1])[0]
 
 
 @pytest.mark.parametrize("method", CASES)
-def test_same_bits_as_the_simulation(method: str, birds, tmp_path) -> None:
+def test_same_bits_as_the_simulation(method: str, birds, tmp_path, monkeypatch) -> None:
+    """With secrets that follow from the seed, the server's too; it has one of its own else."""
+    monkeypatch.setattr(Remote, "secret", lambda _, plan, folder: hidden(plan.config.run.seed))
     case = {"method": {}, **CASES[method]}
     sections = {name: {**birds.terms.get(name, {}), **case[name]} for name in case}
     sections["method"]["name"] = method
@@ -98,3 +107,20 @@ def compare(birds, tmp_path: Path, sections: dict[str, Any], sites: int = 3) -> 
     ]
     assert rows[0] == rows[1]
     return loop
+
+
+def test_the_server_keeps_a_secret_that_no_site_can_repeat(birds, tmp_path) -> None:
+    """The order of shared images and the noise of sums follow from it, not from `run.seed`."""
+    sections = {
+        "method": {"name": "fedxds", "warmup": 1},
+        "run": {**birds.terms["run"], "rounds": 3},
+    }
+    coordinate(birds.loop(tmp_path), birds.coordinator(**sections), tmp_path / "real", sites=3)
+    start(birds.simulated(**sections), tmp_path / "simulated")
+    file = tmp_path / "real" / "server" / "secret"
+    assert len(file.read_bytes()) == 32 and file.stat().st_mode & 0o077 == 0
+    shared = [
+        next((tmp_path / run / "server" / "assets").iterdir()) for run in ("real", "simulated")
+    ]
+    targets = [read_tensors(path)[0]["targets"] for path in shared]
+    assert torch.equal(*(t.sort().values for t in targets)) and not torch.equal(*targets)

@@ -35,6 +35,7 @@ def site():
         rows=SimpleNamespace(train=np.arange(5)),
         model=SimpleNamespace(network=network),
         key=KEY.at("round", 1),
+        message="asked",
         lines=[],
     )
 
