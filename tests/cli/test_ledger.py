@@ -49,6 +49,11 @@ def test_one_site_is_shown_round_by_round(private):
     assert found.output.count("formal: (epsilon, delta)") == 3
 
 
+def lines(run, site):
+    file = run.path / "sites" / site / "ledger.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
 def edited(run, site, change):
     file = run.path / "sites" / site / "ledger.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -103,3 +108,27 @@ def test_bad_input(private, tmp_path):
     (tmp_path / "there.json").write_text("{}")
     with pytest.raises(RunError, match="exists"):
         shown(private.path, "--json", tmp_path / "there.json")
+
+
+def test_shared_images_are_counted_once_and_mechanisms_are_whole_words(tiny, tmp_path):
+    method = {"name": "fedxds", "warmup": 1, "attribution": "gradient", "protection": "local-dp"}
+    run = tiny(method=method, run={"local_reference": False})
+    found = shown(run.path, "--site", "site-02", "--json", tmp_path / "one.json")
+    assert found.exit_code == 0
+    (told,) = [line for line in found.output.splitlines() if "local-dp" in line]
+    assert "images" in told and "formal: local DP" in told
+    assert shown(run.path, "--json", tmp_path / "all.json").exit_code == 0
+    totals = json.loads((tmp_path / "all.json").read_text())["totals"]
+    arrived = sum(row["bytes_up"] for row in run.rows() if row["site"] == "*" and row["round"])
+    assert sum(each["bytes"] for each in totals.values()) == arrived
+    releases = [line for line in lines(run, "site-02") if line["kind"] in ("release", "enroll")]
+    one = json.loads((tmp_path / "one.json").read_text())["sites"][0]
+    assert one["formal"]["releases"] + one["empirical"]["releases"] == len(releases)
+
+    def older(said):  # which wrote a name for a list
+        return [{**x, "mechanism": x["mechanism"][0]} if x["kind"] == "images" else x for x in said]
+
+    edited(run, "site-02", older)
+    assert shown(run.path, "--site", "site-02").output == found.output.replace(
+        f"written: {tmp_path / 'one.json'}\n", ""
+    )

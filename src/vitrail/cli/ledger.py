@@ -11,9 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from vitrail.cli.using import Force, RunFolderPath, free_file, say
-from vitrail.engine.ledgers import Ledgers, SiteLedger, Sums, read_ledgers
+from vitrail.engine.ledgers import Ledgers, Line, SiteLedger, Sums, read_ledgers
 from vitrail.errors import RunError
 from vitrail.files import write_json
+from vitrail.release.ledger import is_remark, mechanisms_of
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +52,7 @@ def ledger(
 
 
 def _rounds(site: SiteLedger) -> None:
-    """One line a release."""
+    """One line a release; what is said of a part of one has no bytes of its own."""
     table = Table(title=escape(f"What left {site.site}"), title_justify="left", box=None)
     for head in ("round", "what", "bytes", "mechanism", "noise / update", "guarantee"):
         table.add_column(head, justify="right" if head in ("bytes", "noise / update") else "left")
@@ -63,13 +64,18 @@ def _rounds(site: SiteLedger) -> None:
         ]
         table.add_row(
             str(line.get("round", "")),
-            escape(line.get("stage") or line["kind"]),
-            f"{int(line.get('bytes', 0)):,}",
-            ", ".join(line.get("mechanism", ())),
+            escape(_what(line)),
+            "" if is_remark(line) else f"{int(line.get('bytes', 0)):,}",
+            escape(", ".join(mechanisms_of(line))),
             f"{energies[-1]:.3g}" if energies else "",
             escape(line["guarantee"]),
         )
     _show(table)
+
+
+def _what(line: Line) -> str:
+    stage = str(line.get("stage") or line["kind"])
+    return f"{stage}: {line['kind']}" if is_remark(line) else stage
 
 
 def _totals(found: Ledgers) -> None:

@@ -18,6 +18,7 @@ from vitrail.engine.folder import RunFolder
 from vitrail.engine.loaded import Run
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.errors import RunError, nearest
+from vitrail.release.ledger import is_remark
 from vitrail.release.promise import NOTHING, events_of, recount
 
 Line = Mapping[str, Any]
@@ -47,18 +48,23 @@ class SiteLedger:
 
     @property
     def told(self) -> list[Line]:
-        """Everything that left: releases of rounds, and what was told beside them."""
+        """Everything that left, and remarks on parts of it: each line with a guarantee."""
         return [x for x in self.lines if x.get("guarantee") not in (None, NOTHING)]
+
+    @property
+    def left(self) -> list[Line]:
+        """Everything that left, once: releases of rounds, and what was told beside them."""
+        return [x for x in self.told if not is_remark(x)]
 
     @property
     def formal(self) -> Sums:
         """What left under a proof."""
-        return Sums.of(x for x in self.told if is_formal(x))
+        return Sums.of(x for x in self.left if is_formal(x))
 
     @property
     def empirical(self) -> Sums:
         """What left without one."""
-        return Sums.of(x for x in self.told if not is_formal(x))
+        return Sums.of(x for x in self.left if not is_formal(x))
 
     @property
     def budgets(self) -> list[Line]:

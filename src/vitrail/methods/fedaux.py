@@ -163,7 +163,7 @@ class TellScore:
             {
                 "kind": SCORE,
                 "bytes": found.nbytes,
-                "mechanism": "logistic regression with noise on its minimizer",
+                "mechanism": ["logistic regression with noise on its minimizer"],
                 "sigma": sigma,
                 "epsilon": options.epsilon,
                 "delta": options.delta,

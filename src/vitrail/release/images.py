@@ -162,7 +162,7 @@ def _line(
         "kind": "images",
         "images": len(targets),
         "bytes": pixels.nbytes + targets.nbytes,
-        "mechanism": how.mode,
+        "mechanism": [how.mode],
         "sigma": how.deviation,
         "covers": COVERS,
         "guarantee": NO_GUARANTEE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,17 @@ from vitrail.errors import RunError
 from vitrail.files import writing
 
 _TAIL = 8192
+
+
+def is_remark(line: Mapping[str, Any]) -> bool:
+    """Whether a line is about a part of a release, whose own line counts its bytes already."""
+    return "round" in line and line.get("kind") not in ("release", "repeat")
+
+
+def mechanisms_of(line: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a release went through, in order; older lines may have one name instead of a list."""
+    found = line.get("mechanism", ())
+    return (found,) if isinstance(found, str) else tuple(map(str, found))
 
 
 class Ledger:

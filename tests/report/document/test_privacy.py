@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from types import SimpleNamespace
 
 import torch
 
@@ -10,11 +11,12 @@ from vitrail.attack.assault import Assault
 from vitrail.attack.scores import Score
 from vitrail.attack.trial import Row
 from vitrail.engine.loaded import Run
+from vitrail.report.document.account import Account
 from vitrail.report.document.block import leaves, render
 from vitrail.report.document.budgets import budgets, spends
 from vitrail.report.document.chart_timeline import Event, timeline
 from vitrail.report.document.leakage import attack_rows, leakage, reference
-from vitrail.report.document.privacy import formal
+from vitrail.report.document.privacy import formal, lines_of, privacy, sent_sentence
 from vitrail.report.document.stolen import keep_attack, stolen
 
 SPEND = {
@@ -129,3 +131,22 @@ def test_pictures_are_not_shown_if_the_images_are_no_longer_public(birds, tmp_pa
     card = json.loads((copy / "server" / "card.json").read_text())
     (copy / "server" / "card.json").write_text(json.dumps({**card, "public": False}))
     assert stolen(Run(copy), "a") is None
+
+
+def test_a_remark_on_a_part_of_an_update_adds_no_bytes_and_no_release():
+    update = {"kind": "release", "round": 2, "bytes": 100, "mechanism": ["none"]}
+    remark = {"kind": "images", "round": 2, "bytes": 90, "mechanism": "local-dp"}
+    ledger = [
+        {**update, "guarantee": "empirical: no formal guarantee"},
+        {**remark, "guarantee": "formal: local DP"},
+    ]
+    run = SimpleNamespace(sites=("a",), card={})
+    account = Account(run, "run", [], None, {"a": ledger})
+    assert [line["bytes"] for _, line in lines_of(account)] == [100]
+    assert "100 B" in str(sent_sentence(account)) and "1 release" in str(sent_sentence(account))
+    page = "".join(map(render, privacy(account)))
+    assert "Of a part of the updates, images: formal: local DP." in page
+    table = next(x for x in leaves(privacy(account)) if getattr(x, "rows", ()))
+    assert [row[1:5] for row in table.rows] == [
+        ("update", 1, 100.0, "none"), ("images, in an update", 1, None, "local-dp"),
+    ]  # fmt: skip

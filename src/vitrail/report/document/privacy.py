@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vitrail.release.ledger import is_remark, mechanisms_of
 from vitrail.report.document.account import ATTACK, LEAKAGE, Account
 from vitrail.report.document.block import Block, Figure, Missing
 from vitrail.report.document.budgets import budgets
@@ -44,7 +45,12 @@ def privacy(account: Account) -> tuple[Block, ...]:
 
 
 def lines_of(account: Account) -> list[tuple[str, Mapping[str, Any]]]:
-    """Everything that left, as (site, line of its ledger); declarations say what lines mean."""
+    """Everything that left, once, as (site, line of its ledger)."""
+    return [told for told in _told(account) if not is_remark(told[1])]
+
+
+def _told(account: Account) -> list[tuple[str, Mapping[str, Any]]]:
+    """What left, and remarks on parts of it; declarations say what lines mean."""
     return [
         (site, line)
         for site, lines in account.ledgers.items()
@@ -88,20 +94,21 @@ def _ledger(account: Account) -> tuple[Block, ...]:
         "number of bytes. Circles carry a formal guarantee, squares are empirical; triangles are "
         "figures that were told beside the rounds."
     )
-    return head, Figure(f"{account.name}-ledger", told, draw, ledger_table(account, lines))
+    return head, Figure(f"{account.name}-ledger", told, draw, ledger_table(account, _told(account)))
 
 
 def ledger_table(account: Account, lines: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
-    """The ledgers summed by site, kind, mechanism and guarantee."""
-    sums: dict[tuple[str, str, str, str], list[float]] = {}
+    """The ledgers summed by site, kind, mechanism and guarantee; a remark adds no bytes."""
+    sums: dict[tuple[str, str, str, str], list[float | None]] = {}
     for site, line in lines:
         kind = str(line.get("kind"))
-        mechanism = ", ".join(map(str, line.get("mechanism", ["none"])))
-        key = (site, WORDS.get(kind, kind), mechanism, str(line.get("guarantee", "not stated")))
-        sums.setdefault(key, []).append(_bytes(line))
+        what = f"{kind}, in an update" if is_remark(line) else WORDS.get(kind, kind)
+        mechanism = ", ".join(mechanisms_of(line)) or "none"
+        key = (site, what, mechanism, str(line.get("guarantee", "not stated")))
+        sums.setdefault(key, []).append(None if is_remark(line) else _bytes(line))
     rows = tuple(
-        (site, kind, len(sizes), sum(sizes), mechanism, guarantee)
-        for (site, kind, mechanism, guarantee), sizes in sums.items()
+        (site, what, len(sizes), _added(sizes), mechanism, guarantee)
+        for (site, what, mechanism, guarantee), sizes in sums.items()
     )
     columns = (
         Column("site"),
@@ -112,6 +119,11 @@ def ledger_table(account: Account, lines: Sequence[tuple[str, Mapping[str, Any]]
         Column("guarantee"),
     )
     return Table(f"{account.name}-ledger", "The ledgers in sums", columns, rows)
+
+
+def _added(sizes: Sequence[float | None]) -> float | None:
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known else None
 
 
 def _contents(account: Account) -> tuple[Block, ...]:
@@ -150,16 +162,18 @@ def _guarantees(account: Account) -> tuple[Block, ...]:
     lines = lines_of(account)
     if not lines:
         return ()
-    proven = [(site, line) for site, line in lines if formal(line)]
-    rest = len(lines) - len(proven)
+    proven = sum(formal(line) for _, line in lines)
+    rest = len(lines) - proven
+    parts = {str(x.get("kind")): str(x["guarantee"]) for _, x in _told(account) if _part(x)}
     blocks: list[Block] = [Html("<h3>Formal guarantees</h3>")]
     told = budgets(account.name, lines)
     if told:
         blocks += told
         if any(line.get("secret") == "simulated" for _, line in lines):
             blocks.append(el("p", _SIMULATED, class_="note"))
-    elif not proven:
+    elif not proven and not parts:
         blocks.append(el("p", "None. Nothing that left a site carries a proof.", class_="note"))
+    blocks += [el("p", f"Of a part of the updates, {part}: {g}.") for part, g in parts.items()]
     rest_told = say(
         "{} of {} are empirical: sent as they are, or changed in a way that no proof "
         "covers. What they give away can only be measured, by attacks.",
@@ -171,6 +185,11 @@ def _guarantees(account: Account) -> tuple[Block, ...]:
         el("p", rest_told if rest else "Nothing: every release is covered by the proof above."),
     ]
     return tuple(blocks)
+
+
+def _part(line: Mapping[str, Any]) -> bool:
+    """Whether a line is the proof for a part of an update."""
+    return is_remark(line) and formal(line)
 
 
 def _attacks(account: Account) -> tuple[Block, ...]:
