@@ -1,5 +1,7 @@
 """Names that plug in, and plugins that do not."""
 
+import importlib
+
 import pytest
 
 from vitrail.errors import ConfigError
@@ -34,3 +36,15 @@ def test_plugins_that_are_not_there(tmp_path):
         load_plugins(("absent.py",), tmp_path)
     with pytest.raises(ConfigError, match="cannot be imported"):
         load_plugins(("no_such_module_at_all",), tmp_path)
+
+
+@pytest.mark.parametrize("dotted", [False, True])
+def test_a_plugin_that_is_not_python_is_named_with_its_line(tmp_path, monkeypatch, dotted):
+    (tmp_path / "torn_plugin.py").write_text("x = 1\ny = (2\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = "torn_plugin" if dotted else "torn_plugin.py"
+    with pytest.raises(ConfigError, match=r"torn_plugin\.py, line 2: .*not valid Python"):
+        load_plugins((name,), tmp_path)
+    (tmp_path / "torn_plugin.py").write_text("x = 1\n")
+    importlib.invalidate_caches()
+    load_plugins((name,), tmp_path)  # mended, it is read anew

@@ -78,6 +78,8 @@ def load_plugins(names: tuple[str, ...], base: Path) -> None:
                     where="run.plugins",
                     hint="Install it, or name a .py file relative to the config file.",
                 ) from err
+            except SyntaxError as err:
+                raise _misspelled(err) from err
             continue
         path = (base / name).resolve()
         if not path.is_file():
@@ -90,4 +92,14 @@ def load_plugins(names: tuple[str, ...], base: Path) -> None:
             raise ConfigError(f"plugin file {name!r} is not a Python module", where="run.plugins")
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except SyntaxError as err:
+            del sys.modules[module_name]
+            raise _misspelled(err) from err
+
+
+def _misspelled(err: SyntaxError) -> ConfigError:
+    """What the user can do about a plugin, or what it imports, that is not Python."""
+    where = f"{err.filename}, line {err.lineno}"
+    return ConfigError(f"this plugin is not valid Python ({err.msg})", where=where)

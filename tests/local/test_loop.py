@@ -122,5 +122,10 @@ def test_the_users_optimizer_wins_and_names_an_unknown_part():
     assert (found.name, found.lr, found.momentum) == ("adam", 0.1, 0.5)
     assert found.of("head") == (1.0, 0.0) and found.of("backbone") == (0.1, 0.0)
     assert own.overridden(schema.Optimizer(lr=0.2)).of("head") == (0.2, 0.0)
+    decayed = own.overridden(schema.Optimizer(weight_decay=0.3))
+    assert decayed.of("head") == (1.0, 0.3) and decayed.of("backbone") == (0.1, 0.3)
+    assert own.overridden(schema.Optimizer(weight_decay=0.0)).of("head") == (1.0, 0.0)
+    named = {"head": schema.PartOptimizer(weight_decay=0.7)}
+    assert own.overridden(schema.Optimizer(weight_decay=0.3, parts=named)).of("head") == (1.0, 0.7)
     with pytest.raises(ConfigError, match="Did you mean 'head'"):
         own.overridden(schema.Optimizer(parts={"haed": schema.PartOptimizer(lr=1.0)}))

@@ -188,6 +188,16 @@ def test_home_tensors_never_leave_and_differ_between_sites(name, tiny):
     [
         ({"method": {"name": "feddyn"}, "aggregate": {"rule": "median"}}, "its own mean only"),
         ({"method": {"name": "feddyn"}, "aggregate": {"weights": "examples"}}, "its own mean only"),
+        (
+            {"aggregate": {"rule": "median", "weights": "examples"}},
+            "every site count the same",
+        ),
+        ({"method": {"name": "feddyn", "alpha": 0.0}}, "alpha"),
+        ({"method": {"name": "feddyn", "alpha": -0.1}}, "alpha"),
+        ({"method": {"name": "feddyn", "clip": 0.0}}, "clip"),
+        ({"method": {"name": "feddyn", "clip": -1.0}}, "clip"),
+        ({"method": {"name": "fedprox", "mu": -0.1}}, "mu"),
+        ({"method": {"name": "fedsam", "rho": -0.1}}, "rho"),
         ({"method": {"name": "fednova"}, "aggregate": {"rule": "krum"}}, "no plain mean"),
         ({"method": {"name": "local"}, "aggregate": {"rule": "median"}}, "no plain mean"),
         ({"aggregate": {"rule": "nova"}}, "count 'tau'"),

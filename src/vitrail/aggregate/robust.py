@@ -11,6 +11,8 @@ from vitrail.aggregate.rule import RULES, Metrics, SeesAll, Tensors
 class Median(SeesAll):
     """The median of each coordinate (Yin et al. 2018, arXiv:1803.01498)."""
 
+    weighs = False
+
     def choose(self, stack: Tensor, weights: Tensor, sent: Tensor) -> tuple[Tensors, Metrics]:
         """The middle value, or the mean of the two middle ones."""
         del weights, sent
@@ -23,6 +25,8 @@ class Median(SeesAll):
 @RULES.register("trimmed-mean")
 class TrimmedMean(SeesAll):
     """The mean without the largest and smallest `aggregate.trim` share of each coordinate."""
+
+    weighs = False
 
     def choose(self, stack: Tensor, weights: Tensor, sent: Tensor) -> tuple[Tensors, Metrics]:
         """The mean of what is left; at least one value always is."""
@@ -40,6 +44,8 @@ class Krum(SeesAll):
     distances to its n - f - 2 nearest others; the lowest score wins. Distances come from one
     Gram matrix, ten times faster than differences.
     """
+
+    weighs = False
 
     def choose(self, stack: Tensor, weights: Tensor, sent: Tensor) -> tuple[Tensors, Metrics]:
         """The one update that is taken; its index is reported."""

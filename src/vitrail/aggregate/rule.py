@@ -47,6 +47,7 @@ class Rule:
 
     needs: Literal["sum", "all"] = "sum"
     counts: tuple[str, ...] = ()  # what each update must count for it
+    weighs: bool = True  # whether it matters to it how much a site counts
 
     def __init__(self, group: Group, options: Aggregate) -> None:
         self.group = group

@@ -212,11 +212,12 @@ class Optimizer(Table):
     name: Literal["sgd", "adam"] | None = None
     """The optimizer; it starts fresh in each turn."""
     lr: Positive | None = None
-    """The learning rate."""
+    """The learning rate of every part; what a method sets by part, decays too, then counts no
+    longer."""
     momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
     """SGD's momentum."""
     weight_decay: Natural | None = None
-    """L2 penalty on the weights."""
+    """L2 penalty on the weights of every part, also where a method sets its own by part."""
     parts: dict[str, PartOptimizer] = {}
     """See `[optimizer.parts.NAME]`."""
 
@@ -227,7 +228,8 @@ class Aggregate(Table):
     rule: str = "mean"
     """mean, median, trimmed-mean, krum or norm-clip."""
     weights: Literal["method", "examples", "uniform"] = "method"
-    """How much a site counts: the method's choice, its images, or all the same."""
+    """How much a site counts: the method's choice, its images, or all the same, as it is with
+    median, trimmed-mean and krum whatever the method chooses."""
     trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.1
     """The share cut at each end, for trimmed-mean."""
     byzantine: Annotated[int, Field(ge=0)] = 1

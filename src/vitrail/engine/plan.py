@@ -173,14 +173,7 @@ def make_plan(
     method = METHODS[config.method.name](config.method.options, loaded.source)
     optimizer = method.optimizer.overridden(config.optimizer)
     method.check(optimizer)
-    other = config.aggregate.weights == "examples" or "weigh" in config.debias.remedies
-    if method.exact and (config.aggregate.rule != "mean" or other):
-        raise ConfigError(
-            f"the state of {config.method.name} is right for its own mean only",
-            where="aggregate",
-            hint='Leave rule = "mean", weights = "method" and no remedy "weigh", or choose '
-            "another method.",
-        )
+    _check_weights(config, method)
     network, card = make_network(
         config.model,
         method.head(),
@@ -215,6 +208,26 @@ def make_plan(
     return Plan(
         config, method, optimizer, layout, stages, classes, channels, card, setting
     ), network
+
+
+def _check_weights(config: Config, method: Method) -> None:
+    """Whoever wants sites to count otherwise needs a method and a rule that it matters to."""
+    rule, weigh = config.aggregate.rule, "weigh" in config.debias.remedies
+    other = config.aggregate.weights == "examples" or weigh
+    if method.exact and (rule != "mean" or other):
+        raise ConfigError(
+            f"the state of {config.method.name} is right for its own mean only",
+            where="aggregate",
+            hint='Leave rule = "mean", weights = "method" and no remedy "weigh", or choose '
+            "another method.",
+        )
+    if other and not RULES[rule].weighs:
+        raise ConfigError(
+            f"{rule!r} lets every site count the same, whatever its weight",
+            where="debias.remedies" if weigh else "aggregate.weights",
+            hint='Use rule = "mean" or "norm-clip"'
+            + (', or the remedy "leave-out".' if weigh else ', or leave weights at "method".'),
+        )
 
 
 def _check_models(config: Config, method: Method, stages: tuple[StagePlan, ...]) -> None:

@@ -29,7 +29,11 @@ class OptimizerSettings:
     parts: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def overridden(self, user: schema.Optimizer) -> OptimizerSettings:
-        """The method's own values, with what the user's `[optimizer]` says instead."""
+        """The method's own values, with what the user's `[optimizer]` says instead.
+
+        A rate is that of every part and takes a method's table of parts away; a decay is that of
+        every part too, and leaves their rates.
+        """
         unknown = [name for name in user.parts if name not in PARTS]
         if unknown:
             raise ConfigError(
@@ -46,6 +50,8 @@ class OptimizerSettings:
             },
         )
         parts = {} if user.lr is not None else dict(self.parts)
+        if user.weight_decay is not None:
+            parts = {name: (lr, user.weight_decay) for name, (lr, _) in parts.items()}
         for name, own in user.parts.items():
             lr, decay = parts.get(name, (base.lr, base.weight_decay))
             parts[name] = (own.lr or lr, decay if own.weight_decay is None else own.weight_decay)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vitrail.aggregate.sums import Sums
+from vitrail.config.schema import Positive
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.terms import Terms
 from vitrail.methods.method import METHODS, Method, Options
@@ -18,8 +19,8 @@ from vitrail.methods.server import Server
 class DynOptions(Options):
     """`alpha` is the strength of the regularizer, `clip` the largest gradient norm."""
 
-    alpha: float = 0.01
-    clip: float = 10.0
+    alpha: Positive = 0.01
+    clip: Positive = 10.0
 
 
 @METHODS.register("feddyn")

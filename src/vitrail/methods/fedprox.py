@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from vitrail.config.schema import Natural
 from vitrail.local.session import Context, Site
 from vitrail.local.terms import Terms
 from vitrail.methods.method import METHODS, Method, Options
@@ -13,7 +14,7 @@ from vitrail.methods.pulls import toward
 class ProxOptions(Options):
     """`mu` is the strength of the pull."""
 
-    mu: float = 0.01
+    mu: Natural = 0.01
 
 
 @METHODS.register("fedprox")

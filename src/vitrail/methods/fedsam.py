@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from vitrail.config.schema import Natural
 from vitrail.local.session import Context, Site
 from vitrail.local.terms import Sam, Terms
 from vitrail.methods.method import METHODS, Method, Options
@@ -12,7 +13,7 @@ from vitrail.methods.method import METHODS, Method, Options
 class SamOptions(Options):
     """`rho` is how far the worst nearby point lies."""
 
-    rho: float = 0.05
+    rho: Natural = 0.05
 
 
 @METHODS.register("fedsam")
