@@ -129,3 +129,48 @@ def test_cells_that_make_no_sense_are_left_out_by_name():
         cells(grid(methods=["fedavg", "fedprox"], alphas=[5.0], without=["fedpro_alpha-5.0"]))
     with pytest.raises(ConfigError, match="list of names"):
         cells(grid(seeds=[1], without="fedavg"))
+
+
+def names(**sweep):
+    return [cell.name for cell in cells(grid(**sweep))]
+
+
+def test_options_that_tell_cells_apart_are_in_their_names():
+    tip = [{"defenses": ["tip"], "tip": {"share": share}} for share in (0.1, 0.3)]
+    agp = {"defenses": ["agp"]}
+    assert names(release=[*tip, agp], seeds=[1]) == [
+        "tip_share-0.1_seed-1", "tip_share-0.3_seed-1", "agp_seed-1",
+    ]  # fmt: skip
+    assert names(release=[{}, {"secure_sum": True}], seeds=[1, 2]) == [
+        "none_seed-1", "none_secure_sum-True_seed-1",
+        "none_seed-2", "none_secure_sum-True_seed-2",
+    ]  # fmt: skip
+    xds = [{"name": "fedxds", "removed": 0.6}, {"name": "fedxds", "fraction": 0.6}, "fedavg"]
+    assert names(methods=xds, seeds=[1]) == [
+        "fedxds-0.6_removed-0.6_seed-1", "fedxds-0.6_fraction-0.6_seed-1", "fedavg_seed-1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "sweep",
+    [
+        {"seeds": [1, 1]},
+        {"methods": ["fedavg", "fedavg"]},
+        {"release": [{"defenses": ["tip"]}, {"defenses": ["tip"]}]},
+    ],
+)
+def test_two_cells_never_share_a_folder(sweep):
+    with pytest.raises(ConfigError, match=r"sweep: two cells are called '.*would share a folder"):
+        cells(grid(**sweep))
+
+
+def test_options_of_a_defense_make_rows_and_an_unknown_baseline_is_refused(tmp_path):
+    tip = [{"defenses": ["prune"], "prune": {"share": share}} for share in (0.1, 0.3)]
+    loaded = grid(methods=["fedavg"], release=[*tip, {}], seeds=[1])
+    paths = run_sweep(loaded, tmp_path, lambda *_: None)
+    (table,) = compare_runs(paths, baseline="fedavg none")
+    assert [row.name for row in table.rows] == [
+        "fedavg none", "fedavg prune share=0.1", "fedavg prune share=0.3",
+    ]  # fmt: skip
+    with pytest.raises(RunError, match=r"--baseline: .*'fedavg nome'.*Did you mean 'fedavg none'"):
+        compare_runs(paths, baseline="fedavg nome")

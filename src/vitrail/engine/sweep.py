@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -50,21 +51,24 @@ def cells(loaded: Loaded) -> list[Cell]:
         )
     order = sorted(axes, key=lambda key: key == "run.seed", reverse=True)
     base = loaded.config.model_dump(mode="json", exclude_none=True)
+    every = [
+        dict(zip(order, values, strict=True))
+        for values in itertools.product(*(axes[key] for key in order))
+    ]
     found = []
-    for values in itertools.product(*(axes[key] for key in order)):
+    for name, chosen in zip(_names(axes, every), every, strict=True):
         tree = _tree(base)
-        chosen = dict(zip(order, values, strict=True))
         if "method.name" in chosen and chosen["method.name"] != base["method"]["name"]:
             tree["method"] = {}
         for key, value in chosen.items():
             _put(tree, key, _tree(value) if isinstance(value, Mapping) else value)
-        for value in values:
+        for value in chosen.values():
             named = value.get("name") if isinstance(value, Mapping) else value
             for key, own in flat(extra.get(str(named), {})).items():
                 _put(tree, key, own)
         made = parse(tree, loaded.base, loaded.source)
-        found.append(Cell(_name(axes, chosen), made))
-    return _left(found, without, loaded.source)
+        found.append(Cell(name, made))
+    return _apart(_left(found, without, loaded.source), loaded.source)
 
 
 def _left(grid: list[Cell], without: Any, source: str) -> list[Cell]:
@@ -80,6 +84,18 @@ def _left(grid: list[Cell], without: Any, source: str) -> list[Cell]:
                 hint=nearest(str(name), names),
             )
     return [cell for cell, name in zip(grid, names) if name not in without]
+
+
+def _apart(grid: list[Cell], source: str) -> list[Cell]:
+    """The cells, if no two of them would share a folder."""
+    twice = [name for name, count in Counter(cell.name for cell in grid).items() if count > 1]
+    if twice:
+        raise ConfigError(
+            f"two cells are called {twice[0]!r} and would share a folder",
+            where=f"{source}: sweep",
+            hint="Leave one of them out.",
+        )
+    return grid
 
 
 def run_sweep(
@@ -145,7 +161,19 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
     tree[last] = value
 
 
-def _name(axes: Mapping[str, list[Any]], chosen: Mapping[str, Any]) -> str:
+def _names(axes: Mapping[str, list[Any]], every: list[dict[str, Any]]) -> Iterator[str]:
+    """A name for each cell; where short ones meet, the options that differ are named too."""
+    short = [_name(axes, chosen) for chosen in every]
+    for name, chosen in zip(short, every, strict=True):
+        same = [flat(other) for other, theirs in zip(every, short, strict=True) if theirs == name]
+        own = flat(chosen)
+        differ = [k for k in own if any(k not in o or o[k] != own[k] for o in same)]
+        yield _name(axes, chosen, tuple(f"{k.rpartition('.')[2]}={own[k]}" for k in differ))
+
+
+def _name(
+    axes: Mapping[str, list[Any]], chosen: Mapping[str, Any], more: tuple[str, ...] = ()
+) -> str:
     """A folder name that says what the cell is: the method first, the seed last."""
     parts = [str(chosen["method.name"])] if "method.name" in chosen else []
     if "method" in chosen:
@@ -159,6 +187,7 @@ def _name(axes: Mapping[str, list[Any]], chosen: Mapping[str, Any]) -> str:
             if isinstance(value, list | dict):
                 value = axes[key].index(value)  # a table has no short name, so its number stands
             parts.append(f"{key.rpartition('.')[2]}={value}")
+    parts += more
     if "run.seed" in chosen:
         parts.append(f"seed={chosen['run.seed']}")
     name = "_".join(parts).replace("/", "-").replace(" ", "")

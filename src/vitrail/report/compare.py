@@ -12,7 +12,7 @@ from typing import Any
 from vitrail.config.load import flat
 from vitrail.engine.loaded import Run, Where
 from vitrail.engine.sweep import release_name
-from vitrail.errors import RunError
+from vitrail.errors import RunError, nearest
 from vitrail.files import write_text
 from vitrail.report.cost import Cost, cost_of, mean_cost
 from vitrail.report.curves import Histories, curves
@@ -56,11 +56,13 @@ def compare_runs(
     if alternative != "two-sided":
         notes.append(f"one-sided tests: is a row {alternative} than the first?")
     costs: dict[tuple[str, str], list[Cost]] = {}
-    for run, asked in zip(runs, keys, strict=True):
+    doors = [release_name(run.config.release.model_dump()) for run in runs]
+    for run, asked, door in zip(runs, keys, doors, strict=True):
         setting = ", ".join(f"{k} = {asked.get(k)}" for k in settings)
         label = _label(asked, keys, varying)
         if any(k.startswith("release.") for k in varying):
-            label = f"{label} {release_name(run.config.release.model_dump())}"
+            alike = [other for other, name in zip(keys, doors, strict=True) if name == door]
+            label = " ".join([label, door, *_differing(asked, alike, varying, ("release",))])
         history: list[tuple[int, float | None]] = list(run.curve(figure, where))
         if not run.finished:
             notes.append(f"{run.path} stopped at round {run.round} of {run.config.run.rounds}")
@@ -71,6 +73,13 @@ def compare_runs(
             costs.setdefault((setting, label), []).append(cost_of(run))
         else:
             notes.append(f"{run.path} has no {figure}")
+    labels = {label for groups in tables.values() for label in groups}
+    if baseline is not None and baseline not in labels:
+        raise RunError(
+            f"there is no row {baseline!r} to compare with",
+            where="--baseline",
+            hint=nearest(baseline, labels),
+        )
     found = []
     for setting, groups in tables.items():
         values: dict[str, Figures] = {
@@ -143,11 +152,16 @@ def _label(
     """The method, and those of its own options that differ between runs of that method."""
     method = told["method.name"]
     same = [f for f in every if f["method.name"] == method]
-    own = [
-        k
-        for k in varying
-        if k.split(".")[0] in ("method", "optimizer")
-        and k != "method.name"
-        and len({repr(f.get(k)) for f in same}) > 1
-    ]
-    return " ".join([str(method), *(f"{k.rpartition('.')[2]}={told.get(k)}" for k in own)])
+    return " ".join([str(method), *_differing(told, same, varying, ("method", "optimizer"))])
+
+
+def _differing(
+    told: Mapping[str, Any],
+    same: Sequence[Mapping[str, Any]],
+    varying: Sequence[str],
+    sections: Sequence[str],
+) -> list[str]:
+    """The keys of some sections that differ between runs of one name, with this run's values."""
+    own = [k for k in varying if k.split(".")[0] in sections]
+    own = [k for k in own if len({repr(f.get(k)) for f in same}) > 1]
+    return [f"{k.rpartition('.')[2]}={told.get(k)}" for k in own]
