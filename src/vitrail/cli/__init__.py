@@ -12,20 +12,49 @@ def main() -> None:
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
+    code = _called(debug)
+    try:
+        sys.stdout.flush()  # else Python complains of a closed pipe after the last word
+    except BrokenPipeError:
+        _unread()
+    sys.exit(code)
+
+
+def _called(debug: bool) -> int | str | None:
+    """The exit code of the command that the words name."""
     try:
         from vitrail.cli.app import app
 
-        app(standalone_mode=True)
-    except KeyboardInterrupt:
-        _say("stopped; what was finished is kept. `vitrail resume RUN` goes on.")
-        sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        app()
+    except SystemExit as end:
+        if _came_of(end, BrokenPipeError):
+            _unread()
+            return 0
+        return _stopped() if _came_of(end, KeyboardInterrupt) else end.code
+    except KeyboardInterrupt:  # before typer had a say
+        return _stopped()
     except Exception as err:
         if debug:
             traceback.print_exc()
-        sys.exit(_report(err))
+        return _report(err)
+    return 0
+
+
+def _came_of(end: BaseException | None, kind: type[BaseException]) -> bool:
+    """Whether an exit came of something else: typer and rich make their own exit of it."""
+    while end is not None and not isinstance(end, kind):
+        end = end.__context__
+    return end is not None
+
+
+def _stopped() -> int:
+    _say("stopped; what was finished is kept. `vitrail resume RUN` goes on.")
+    return 130
+
+
+def _unread() -> None:
+    """Nobody reads stdout any more: what is left to say goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report(err: Exception) -> int:

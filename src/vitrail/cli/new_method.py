@@ -11,7 +11,7 @@ from vitrail.methods.template import write_template
 
 
 def new_method(
-    name: Annotated[str, typer.Argument(help="Its name, which is also that of the Python file.")],
+    name: Annotated[str, typer.Argument(help="Its name, and that of the files with _ for -.")],
     folder: Annotated[Path, typer.Option(help="Where to write; made if it is not there.")] = Path(),
     kind: Annotated[
         str, typer.Option(help="method, backbone, defense, rule or attack.")
@@ -23,4 +23,4 @@ def new_method(
         typer.echo(f"written: {path}")
     typer.echo(f"\n    pytest {test}\n    vitrail run {config}")
     if kind == "attack":
-        typer.echo(f"    vitrail attack runs/{name} --attacks {name}")
+        typer.echo(f"    vitrail attack runs/{config.stem} --attacks {name}")

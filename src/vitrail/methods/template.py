@@ -25,18 +25,23 @@ KINDS: dict[str, Collection[str]] = {
 
 
 def write_template(name: str, folder: str | Path = ".", kind: str = "method") -> tuple[Path, ...]:
-    """Write `NAME.py`, `test_NAME.py` and `NAME.toml`; nothing is ever overwritten."""
+    """Write `NAME.py`, `test_NAME.py` and `NAME.toml`; nothing is ever overwritten.
+
+    A hyphen in the name is an underscore in those of files.
+    """
     if kind not in KINDS:
         raise ConfigError(
             f"there is no template for {kind!r}", where="--kind", hint=nearest(kind, KINDS)
         )
-    _check_name(name, kind)
-    words = {"name": name, "Name": "".join(w[:1].upper() + w[1:] for w in name.split("_"))}
+    module = name.replace("-", "_")
+    _check_name(name, module, kind)
+    title = "".join(w[:1].upper() + w[1:] for w in module.split("_"))
+    words = {"name": name, "module": module, "Name": title}
     folder = Path(folder)
     files = {
-        folder / f"{name}.py": f"{kind}.py.txt",
-        folder / f"test_{name}.py": f"test_{kind}.py.txt",
-        folder / f"{name}.toml": f"{kind}.toml.txt",
+        folder / f"{module}.py": f"{kind}.py.txt",
+        folder / f"test_{module}.py": f"test_{kind}.py.txt",
+        folder / f"{module}.toml": f"{kind}.toml.txt",
     }
     for path in files:
         if path.exists():
@@ -49,22 +54,23 @@ def write_template(name: str, folder: str | Path = ".", kind: str = "method") ->
     return tuple(files)
 
 
-def _check_name(name: str, kind: str) -> None:
-    """A name must be that of a Python module, and new."""
-    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
+def _check_name(name: str, module: str, kind: str) -> None:
+    """A name must be that of a Python module but for hyphens, and new."""
+    if not module.isidentifier() or not name.isascii() or keyword.iskeyword(module):
         tidy = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).strip("_").lower()
         good = tidy.isidentifier() and not keyword.iskeyword(tidy)
         raise ConfigError(
             f"{name!r} cannot be the name of a Python file",
             where="NAME",
-            hint=f"Use letters, digits and underscores{f', such as {tidy}' if good else ''}.",
+            hint=f"Use letters, digits, hyphens and underscores"
+            f"{f', such as {tidy}' if good else ''}.",
         )
-    if name.strip("_") == "" or name.startswith("test_"):
+    if module.strip("_") == "" or module.startswith("test_"):
         raise ConfigError(f"{name!r} is no name for a {kind}", where="NAME")
     taken = {known.replace("-", "_") for known in KINDS[kind]}
-    if name in taken:
+    if module in taken:
         raise ConfigError(
-            f"Vitrail already has a {kind} called {name.replace('_', '-')!r}",
+            f"Vitrail already has a {kind} called {module.replace('_', '-')!r}",
             where="NAME",
             hint="Choose another name.",
         )
