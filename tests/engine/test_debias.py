@@ -180,9 +180,14 @@ def test_what_an_expert_mistyped_is_refused_in_a_sentence(obeyed, tmp_path, chan
 
 def test_other_models_and_methods_say_what_they_cannot_do(tmp_path, tiny_config, obeyed, made):
     finding = {"site": "site-00", "label": made[2].classes[0], "prototypes": [0]}
-    for name, remedy, told in (("fedavg", "mask", "prototypes"), ("feddyn", "weigh", "own mean")):
+    for name, remedy, rule, told in (
+        ("fedavg", "mask", "mean", "prototypes"),
+        ("feddyn", "weigh", "mean", "own mean"),
+        ("fedavg", "weigh", "krum", r"debias\.remedies: 'krum' lets every site count the same"),
+    ):
         debias = {"remedies": [remedy], "findings": [finding]}
-        loaded = parse(tiny_config(method={"name": name}, debias=debias))
+        tree = tiny_config(method={"name": name}, debias=debias, aggregate={"rule": rule})
+        loaded = parse(tree)
         with pytest.raises(VitrailError, match=told):
             start(loaded, tmp_path / name)
     with pytest.raises(VitrailError, match=r"debias\.rounds"):
@@ -201,3 +206,10 @@ def test_the_plan_counts_the_remedys_rounds_after_the_runs_own(obeyed, made):
         ("warm", 1, 1), ("joint", 2, 2), ("debias", 3, 3),
     ]  # fmt: skip
     assert [p.name for p in plan.alone().stages[-1].stage.train] == []
+
+
+def test_a_second_debiasing_does_not_move_the_runs_own_rounds(obeyed, made):
+    once = obeyed("mask")
+    twice = obeyed("mask", "penalize", loaded=once)
+    assert twice.config == obeyed("mask", "penalize").config
+    assert obeyed("weigh", loaded=once).config.run.rounds == made[2].config.run.rounds

@@ -23,7 +23,8 @@ def obey(loaded: Loaded, audit: Path, remedies: Sequence[str] = ()) -> Loaded:
     """The same run with remedies against what the audit calls `biased`.
 
     The remedies are those asked for, else those the JSON lists under `remedies`, else those of
-    the file, else `weigh`. Rounds that a remedy needs come after the run's own.
+    the file, else `weigh`. Rounds that a remedy needs come after the run's own, in the place of
+    those that earlier remedies needed.
     """
     told = _read(audit)
     config = loaded.config
@@ -41,7 +42,7 @@ def obey(loaded: Loaded, audit: Path, remedies: Sequence[str] = ()) -> Loaded:
         raise explain(err, str(audit), Debias) from None
     if debias.by_number:
         _check_same_run(loaded, told, audit)
-    rounds = config.run.rounds + debias.last_rounds
+    rounds = config.run.rounds - config.debias.last_rounds + debias.last_rounds
     run = config.run.model_copy(update={"rounds": rounds})
     return replace(loaded, config=config.model_copy(update={"debias": debias, "run": run}))
 

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from vitrail import files
 from vitrail.config.schema import Data
-from vitrail.data.records import Problem, Record
+from vitrail.data.records import Problem, Record, Stored
 from vitrail.data.store import Store, cache_folder, cache_path
 
-_VERSION = 1
+_VERSION = 2
 _STALE_SECONDS = 24 * 3600
 _OPTIONS = {"image_size", "channels", "resize", "max_pixels", "dicom"}
 
@@ -46,6 +46,9 @@ def digest(rows: Iterable[Record], containers: Iterable[Path], data: Data) -> st
         state.update(row.name.encode(errors="surrogateescape") + b"\0")
         if isinstance(row.image, Path):
             state.update(_stamp(row.image))
+        elif isinstance(row.image, Stored):  # a file may hold several columns of images
+            stored = f"{row.image.file}\0{row.image.column}\0{row.image.row}\n"
+            state.update(stored.encode(errors="surrogateescape"))
     return state.hexdigest()
 
 

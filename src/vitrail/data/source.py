@@ -17,7 +17,7 @@ from vitrail.data.images import ImageSet
 from vitrail.data.labels import Resolved, resolve
 from vitrail.data.records import STOPPING, Problem, Records
 from vitrail.data.split import resolve_splits
-from vitrail.errors import DataError, nearest
+from vitrail.errors import ConfigError, DataError, nearest
 from vitrail.registry import Registry
 from vitrail.rng import Key
 
@@ -83,7 +83,20 @@ def read(config: Data, base: Path, key: Key) -> Records | ImageSet:
             where=str(path),
             hint="`vitrail data check PATH` says what was found.",
         )
+    if isinstance(found, ImageSet):
+        _check_finished(config)
     return found
+
+
+def _check_finished(config: Data) -> None:
+    """A source that makes its own images numbers their classes itself."""
+    for name in ("keep", "rename"):
+        if getattr(config, name):
+            raise ConfigError(
+                f"data.source = {config.source!r} has its own classes and no use for data.{name}",
+                where=f"data.{name}",
+                hint="Leave it out, or name the source of your own images.",
+            )
 
 
 def locate(config: Data, base: Path) -> Path:
