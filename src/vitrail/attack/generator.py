@@ -51,12 +51,6 @@ class Generator(nn.Module):
             z = stage(z)
         return z.sigmoid()
 
-    def up_to(self, z: Tensor, stage: int) -> Tensor:
-        """The input of a stage, from a latent."""
-        for each in list(self.stages)[:stage]:
-            z = each(z)
-        return z
-
 
 def _width(stage: int) -> int:
     """Channels of a map that was doubled `stage` times: fewer where there are more places."""
@@ -153,7 +147,9 @@ def load_generator(path: Path) -> Generator:
         made.load_state_dict(tensors)
     except (KeyError, RuntimeError) as err:
         raise DataError(
-            "this file holds no generator", where=str(path), hint="`vitrail generator` makes one."
+            "this file holds no generator",
+            where=str(path),
+            hint="Delete it; with public images it is trained again.",
         ) from err
     return made.eval().requires_grad_(False)
 

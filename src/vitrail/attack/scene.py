@@ -56,11 +56,6 @@ class Scene:
     labels: Tensor | None = None  # [k, count], where they are known
 
     @property
-    def victim(self) -> Victim:
-        """The imagined site."""
-        return Victim(self.network)
-
-    @property
     def box(self) -> tuple[Tensor, Tensor]:
         """The smallest and largest value of a pixel as the network sees it, [C, 1, 1] each."""
         shift, scale = (torch.tensor(v)[:, None, None] for v in self._affine())

@@ -36,7 +36,6 @@ class ThreatModel:
     defense: tuple[str, ...] = ()
     adaptive: bool = False
     unknown: int = 0
-    order_known: bool = False
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:

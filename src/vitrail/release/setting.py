@@ -80,10 +80,6 @@ class Setting:
     stages: tuple[StageSetting, ...]
     classes: tuple[str, ...]
     channels: int
-    weighting: str = "examples"
-    pooled: bool = False
-    reference: bool = False
-    exact: bool = False
     needs: str = "sum"  # "all": the server works on every site's own model
     convs: tuple[Conv, ...] = ()
     norms: tuple[NormLayer, ...] = ()
@@ -103,11 +99,6 @@ class Setting:
     def rounds(self) -> int:
         """How many rounds the run has."""
         return self.config.run.rounds
-
-    @property
-    def participation(self) -> float:
-        """The share of sites in a round."""
-        return self.config.run.participation
 
     @property
     def leaves(self) -> tuple[str, ...]:
