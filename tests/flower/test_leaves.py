@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from vitrail.flower.agreement import audited, terms_of
+from vitrail.errors import RunError
+from vitrail.flower import client_app
+from vitrail.flower.agreement import agreed_plan, audited, terms_of
 from vitrail.flower.attend import summary
 from vitrail.flower.coordinator import coordinate
 from vitrail.flower.envelope import seal, unseal
@@ -144,6 +147,18 @@ def test_no_reply_names_a_path_or_a_file_of_the_site(fault, birds, tmp_path, mon
     assert FAULTS[fault] in log and "run 'run'" in log
 
 
+@pytest.mark.parametrize("content", [None, "[site]\nname = 3\n", "= ="])
+def test_a_site_file_that_cannot_be_used_is_not_named_to_flower(content, tmp_path):
+    """Flower sends the words of an exception that leaves the app to the coordinator."""
+    file = tmp_path / "private-place.toml"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(RunError, match=MORE) as refused:
+        client_app.train(None, SimpleNamespace(node_config={"vitrail-site": str(file)}))
+    assert "private-place" not in str(refused.value)
+    assert "private-place" in str(refused.value.__cause__)  # which Flower logs at the site
+
+
 @pytest.mark.parametrize(
     "round_, closing, good",
     [
@@ -178,8 +193,6 @@ def _stop(progress) -> None:
 
 
 def test_audits_are_told_where_the_terms_say_so(birds):
-    from vitrail.flower.agreement import agreed_plan
-
     def plan(**sections):
         return agreed_plan(birds.coordinator(model=PARTS, method={"name": "myth-gm"}, **sections))[
             0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from vitrail.files import read_tensors
 from vitrail.flower.coordinator import coordinate
 from vitrail.flower.envelope import unseal
 from vitrail.flower.keys import make_keys
+from vitrail.flower.node_key import make_own
 from vitrail.flower.processes import free_port
 
 pytest.importorskip("flwr")
@@ -216,7 +218,9 @@ def test_keys_decide_who_takes_part(birds, field) -> None:
     root, go = field
     terms = {"run": {"rounds": 1, "batch_size": 8, "seed": 5}, "release": {"secure_sum": True}}
     (root / "fed.toml").write_text(dump(birds.coordinator(**terms).config))
-    make_keys(root / "keys", ["east", "north"], ["localhost", "127.0.0.1"])
+    own = {"north": make_own(root / "own")}  # east's key is the coordinator's work
+    keys = make_keys(root / "keys", ["east", "north"], ["localhost", "127.0.0.1"], own=own)
+    shutil.copytree(keys.site("north"), root / "own", dirs_exist_ok=True)
     make_keys(root / "others", ["west", "north"], ["localhost"])
     port = str(free_port())
     server = go(
@@ -235,7 +239,7 @@ def test_keys_decide_who_takes_part(birds, field) -> None:
     (mixed / "node.key").write_bytes((root / "others/sites/west/node.key").read_bytes())
     (mixed / "node.key").chmod(0o600)
     unknown = site("west", "mixed", "unknown.log")  # right authority, a key nobody registered
-    good = [site(name, f"keys/sites/{name}", f"{name}.log") for name in ("east", "north")]
+    good = [site("east", "keys/sites/east", "east.log"), site("north", "own", "north.log")]
     assert server.wait(600) == 0, (root / "server.log").read_text()
     assert all(process.wait(60) == 0 for process in good)
     assert (root / "run" / "server" / "finished").exists()
