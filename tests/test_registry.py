@@ -1,6 +1,7 @@
 """Names that plug in, and plugins that do not."""
 
 import importlib
+import sys
 
 import pytest
 
@@ -39,12 +40,35 @@ def test_plugins_that_are_not_there(tmp_path):
 
 
 @pytest.mark.parametrize("dotted", [False, True])
-def test_a_plugin_that_is_not_python_is_named_with_its_line(tmp_path, monkeypatch, dotted):
-    (tmp_path / "torn_plugin.py").write_text("x = 1\ny = (2\n")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x = 1\ny = (2\n", "is not valid Python"),
+        ("x = 1\nint('two')\n", "cannot be loaded .ValueError: invalid literal"),
+        ("\nimport torch; torch.zeros('a')\n", "cannot be loaded .TypeError"),
+    ],
+)
+def test_a_plugin_that_is_torn_is_named_with_its_line(tmp_path, monkeypatch, dotted, text, told):
+    (tmp_path / "torn_plugin.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "torn_plugin", raising=False)
     name = "torn_plugin" if dotted else "torn_plugin.py"
-    with pytest.raises(ConfigError, match=r"torn_plugin\.py, line 2: .*not valid Python"):
+    with pytest.raises(ConfigError, match=rf"torn_plugin\.py, line 2: this plugin {told}"):
         load_plugins((name,), tmp_path)
-    (tmp_path / "torn_plugin.py").write_text("x = 1\n")
+    (tmp_path / "torn_plugin.py").write_text("x = 1  # and no more\n")
     importlib.invalidate_caches()
     load_plugins((name,), tmp_path)  # mended, it is read anew
+
+
+def test_what_a_plugin_itself_refuses_stays_its_own_sentence(tmp_path):
+    (tmp_path / "clash.py").write_text(
+        "from vitrail.methods import METHODS\nMETHODS.register('fedavg')(int)\n"
+    )
+    with pytest.raises(ConfigError, match=r"^run\.plugins: two methods are called 'fedavg'"):
+        load_plugins(("clash.py",), tmp_path)
+
+
+def test_an_import_that_a_plugin_lacks_is_told_with_its_line(tmp_path):
+    (tmp_path / "lacks.py").write_text("import no_such_module_at_all\n")
+    with pytest.raises(ConfigError, match=r"lacks\.py, line 1: .*No module named"):
+        load_plugins(("lacks.py",), tmp_path)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from vitrail.errors import ConfigError, nearest
+from vitrail.errors import ConfigError, VitrailError, nearest
 
 T = TypeVar("T")
 
@@ -78,8 +79,10 @@ def load_plugins(names: tuple[str, ...], base: Path) -> None:
                     where="run.plugins",
                     hint="Install it, or name a .py file relative to the config file.",
                 ) from err
-            except SyntaxError as err:
-                raise _misspelled(err) from err
+            except VitrailError:
+                raise
+            except Exception as err:
+                raise _broken(err) from err
             continue
         path = (base / name).resolve()
         if not path.is_file():
@@ -94,12 +97,20 @@ def load_plugins(names: tuple[str, ...], base: Path) -> None:
         sys.modules[module_name] = module
         try:
             spec.loader.exec_module(module)
-        except SyntaxError as err:
+        except VitrailError:
+            raise
+        except Exception as err:
             del sys.modules[module_name]
-            raise _misspelled(err) from err
+            raise _broken(err) from err
 
 
-def _misspelled(err: SyntaxError) -> ConfigError:
-    """What the user can do about a plugin, or what it imports, that is not Python."""
-    where = f"{err.filename}, line {err.lineno}"
-    return ConfigError(f"this plugin is not valid Python ({err.msg})", where=where)
+def _broken(err: Exception) -> ConfigError:
+    """What a plugin, or what it imports, stumbled over, and on which line of its file."""
+    if isinstance(err, SyntaxError):
+        where, why = f"{err.filename}, line {err.lineno}", f"is not valid Python ({err.msg})"
+    else:
+        frames = traceback.extract_tb(err.__traceback__)
+        own = next(f for f in (*frames[1:], frames[0]) if "importlib" not in f.filename)
+        where = f"{own.filename}, line {own.lineno}"
+        why = f"cannot be loaded ({type(err).__name__}: {err})"
+    return ConfigError(f"this plugin {why}", where=where)

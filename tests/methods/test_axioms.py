@@ -7,10 +7,13 @@ import torch
 
 import vitrail
 import vitrail.engine.round as rounds
+from vitrail.config import parse
 from vitrail.engine.sample import Draw
 from vitrail.errors import ConfigError
 from vitrail.files import read_tensors
 from vitrail.methods import METHODS
+from vitrail.methods.method import resolved
+from vitrail.models.parts import PARTS
 
 CORRUPT = '''
 from dataclasses import replace
@@ -214,3 +217,13 @@ def test_combinations_that_cannot_be_right_stop_before_they_start(tiny, tmp_path
     with pytest.raises(ConfigError, match=words):
         tiny("refused", **changes)
     assert not (tmp_path / "refused").exists()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_given_decay_is_that_of_every_part_and_survives_being_stored(name):
+    given = parse({"method": {"name": name}, "optimizer": {"weight_decay": 0.125}})
+    stored = resolved(given).optimizer
+    own = METHODS[name]({}, "test").optimizer
+    for settings in (own.overridden(given.config.optimizer), own.overridden(stored)):
+        assert {settings.of(part)[1] for part in PARTS} == {0.125}
+        assert {p: settings.of(p)[0] for p in PARTS} == {p: own.of(p)[0] for p in PARTS}

@@ -217,7 +217,8 @@ class Optimizer(Table):
     momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
     """SGD's momentum."""
     weight_decay: Natural | None = None
-    """L2 penalty on the weights of every part, also where a method sets its own by part."""
+    """L2 penalty on the weights of every part, also where a method sets its own by part; frames of
+    subspaces have no length to shrink."""
     parts: dict[str, PartOptimizer] = {}
     """See `[optimizer.parts.NAME]`."""
 
