@@ -15,6 +15,7 @@ from vitrail.flower.attend import summary
 from vitrail.flower.coordinator import coordinate
 from vitrail.flower.envelope import seal, unseal
 from vitrail.flower.trouble import MORE
+from vitrail.release.message import digest
 
 PARTS = {"backbone": "small-cnn", "width": 4, "prototypes": {"per_class": 2, "depth": 8}}
 PRIVATE = {"defenses": ["dp-sgd"]}
@@ -166,7 +167,7 @@ def test_a_site_file_that_cannot_be_used_is_not_named_to_flower(content, tmp_pat
         (-1, False, False),
         (1, False, True),
         (3, False, False),
-        (10**400, False, False),
+        (2**70, False, False),
         (1, True, False),
         (2, True, False),
         (4, True, False),
@@ -180,7 +181,10 @@ def test_a_turn_of_no_agreed_round_is_refused(round_, closing, good, birds, tmp_
     turn = next(raw for s, raw in loop.asked if s == "north" and unseal(raw).kind == "turn")
     letter = unseal(turn)
     task = {**letter.body["task"], "round": round_, "closing": closing}
-    raw = seal("turn", letter.run, "north", {**letter.body, "task": task}, letter.tensors)
+    stage = "closing" if closing else agreed_plan(birds.coordinator())[0].stages[0].stage.name
+    marked = digest({"round": round_, "stage": stage}, letter.tensors)  # right in all else
+    body = {**letter.body, "task": task, "digest": marked}
+    raw = seal("turn", letter.run, "north", body, letter.tensors)
     before = ledger(tmp_path, "north")
     answer = unseal(loop.stations["north"].answer(raw))
     assert (answer.kind == "turn") is good
