@@ -109,7 +109,7 @@ def deadline() -> float:
     paths = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     started = [subprocess.Popen(command, env={**os.environ, **paths}) for _ in SITES]
     assert not any(process.wait() for process in started)
-    return 10.0 + 4.0 * (time.monotonic() - began)
+    return 8.0 + 2.5 * (time.monotonic() - began)
 
 
 def vitrail(*words: str, cwd: Path, log: Path, **more: str) -> subprocess.Popen[bytes]:

@@ -150,7 +150,7 @@ def test_other_public_images_are_not_the_same_run(tiny, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         tiny("run", stop, method={"name": "feddf", "steps": 1}, data=data)
     np.savez(file, x=images[::-1], y=np.arange(12) % 2)
-    with pytest.raises(RunError, match="the data of this run changed"):
+    with pytest.raises(RunError, match="the public images of this run changed"):
         vitrail.resume(tmp_path / "run")
     np.savez(file, x=images, y=np.arange(12) % 2)
     assert vitrail.resume(tmp_path / "run").finished
