@@ -66,8 +66,8 @@ class Key:
 class Stream:
     """Numbers that nobody can foresee without the secret, however many of them are seen.
 
-    SHAKE-256 of the secret and the number of the draw; the same draws in the same order give the
-    same numbers on every machine.
+    SHAKE-128 of the secret and the number of the draw; the same draws in the same order give the
+    same numbers again.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -80,19 +80,22 @@ class Stream:
         for start in range(0, count, _PIECE):
             name = self._secret + self._drawn.to_bytes(8, "little")
             self._drawn += 1
-            raw = hashlib.shake_256(name).digest(8 * min(_PIECE, count - start))
+            raw = hashlib.shake_128(name).digest(8 * min(_PIECE, count - start))
             made.append(np.frombuffer(raw, "<u8"))
         return np.concatenate(made) if made else np.empty(0, np.uint64)
 
     def uniform(self, shape: Sequence[int]) -> Tensor:
         """Float64 numbers strictly between 0 and 1, in steps of 2^-53."""
-        found = (self.words(math.prod(shape)) >> np.uint64(11)).astype(np.float64)
-        return torch.from_numpy((found + 0.5) * 2.0**-53).reshape(tuple(shape))
+        found = (self.words(math.prod(shape)) >> np.uint64(11)).view(np.int64)
+        return torch.from_numpy(found).double().add_(0.5).mul_(2.0**-53).reshape(tuple(shape))
 
     def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-        """Standard Gaussian numbers, by the inverse of the distribution function."""
-        found: Tensor = torch.special.ndtri(self.uniform(shape)).to(dtype)
-        return found
+        """Standard Gaussian numbers, two at once as a length and an angle (Box and Muller 1958)."""
+        count = math.prod(shape)
+        length, angle = self.uniform([2, (count + 1) // 2])
+        length, angle = length.log_().mul_(-2).sqrt_(), angle.mul_(2 * math.pi)
+        found = torch.cat([length * angle.cos(), length * angle.sin()])[:count]
+        return found.to(dtype).reshape(tuple(shape))
 
     def below(self, limit: int, count: int) -> Tensor:
         """Whole numbers from 0 to `limit` - 1, as likely as another up to 2^-53."""
