@@ -1,4 +1,4 @@
-"""What the tests of commands share: reading the page that one wrote."""
+"""What the tests of commands share: a small run, and reading the page that one wrote."""
 
 from html.parser import HTMLParser
 
@@ -45,3 +45,25 @@ class _Page(HTMLParser):
 def read_page():
     """A function: a page that is whole, with nothing from elsewhere and every picture in words."""
     return lambda path: _Page(path.read_text(encoding="utf-8"))
+
+
+BIRDS = """
+[data]
+image_size = 16
+[data.aviary]
+images = 40
+classes = 2
+[partition]
+sites = 2
+[model]
+backbone = "small-cnn"
+width = 4
+[run]
+rounds = {rounds}
+"""
+
+
+@pytest.fixture
+def birds_file(tmp_path):
+    """A function: write `birds.toml`, a small run of some rounds, into the test's own folder."""
+    return lambda rounds=2: (tmp_path / "birds.toml").write_text(BIRDS.format(rounds=rounds))

@@ -8,26 +8,11 @@ import vitrail
 from vitrail.config import parse
 from vitrail.methods import METHODS
 
-FILE = """
-[data]
-image_size = 16
-[data.aviary]
-images = 40
-classes = 2
-[partition]
-sites = 2
-[model]
-backbone = "small-cnn"
-width = 4
-[run]
-rounds = 2
-"""
-
 
 @pytest.fixture
-def vitrail_command(command, tmp_path):
+def vitrail_command(command, birds_file):
     """A function: run a command in a folder with a small configuration; code, stdout, stderr."""
-    (tmp_path / "birds.toml").write_text(FILE)
+    birds_file()
     return command
 
 

@@ -9,21 +9,6 @@ from pathlib import Path
 
 import vitrail
 
-FILE = """
-[data]
-image_size = 16
-[data.aviary]
-images = 40
-classes = 2
-[partition]
-sites = 2
-[model]
-backbone = "small-cnn"
-width = 4
-[run]
-rounds = 100000
-"""
-
 
 def started(folder, *words):
     call = [sys.executable, "-c", "from vitrail.cli import main; main()", *words]
@@ -43,8 +28,8 @@ def rounds(folder):
     return {path.stem for path in (folder / "server" / "checkpoints").glob("*.safetensors")}
 
 
-def test_ctrl_c_says_that_what_was_finished_is_kept_and_how_to_go_on(tmp_path):
-    (tmp_path / "birds.toml").write_text(FILE)
+def test_ctrl_c_says_that_what_was_finished_is_kept_and_how_to_go_on(tmp_path, birds_file):
+    birds_file(rounds=100_000)
     process = started(tmp_path, "run", "birds.toml")
     folder = tmp_path / "runs" / "birds"
     try:

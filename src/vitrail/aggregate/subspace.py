@@ -15,6 +15,7 @@ from vitrail.geometry import canonical, grassmann, polar
 from vitrail.geometry.frames import aligned
 from vitrail.geometry.mean import Consensus
 from vitrail.release.message import Field
+from vitrail.release.scatter import symmetric
 from vitrail.release.update import Update
 from vitrail.rng import Stream
 
@@ -94,8 +95,8 @@ class Grassmann(Rule):
         for field in frame_fields(self.group.fields, "grassmann"):
             n, lead = field.shape[-2], torch.Size(field.shape[:-2])
             i, j = torch.triu_indices(n, n)
-            white = source.normal((*lead, n, n), torch.float64)
-            packed = ((white + white.mT) / 2)[..., i, j].reshape(-1)
+            white = symmetric(torch.Size((*lead, n, n)), 1.0, source)
+            packed = white[..., i, j].reshape(-1)
             noise[at : at + len(packed)] = packed
             at += len(packed) + lead.numel()
         return total + deviation * noise

@@ -167,8 +167,8 @@ def _patches(found: Assault, attack: PatchSearch, cases: Sequence[Case], trial: 
         for at, site in enumerate(case.scene.sites):
             job = trial.job(attack, case.scene.take([at]))
             patches[site] = attack.rows(case.scene, at, case.truths[at], job)
-            if len(case.truths[at].others):
-                members.append(parts_members(case.scene, at, case.truths[at]))
+            told = parts_members(case.scene, at, case.truths[at])
+            members += [] if told is None else [told]
     return replace(found, patches=patches, members=tuple(members))
 
 

@@ -107,11 +107,12 @@ def true_patches(scene: Scene, site: int, truth: Truth, units: Tensor) -> tuple[
 
 
 @torch.no_grad()
-def parts_members(scene: Scene, site: int, truth: Truth) -> Membership:
+def parts_members(scene: Scene, site: int, truth: Truth) -> Membership | None:
     """Is an image that the attacker holds one of the site's? By how much it excites any unit.
 
     A pushed prototype is a patch of an image: that image excites it fully, and no other does.
-    Others are of the same classes, as many of each, so that a site's classes do not tell.
+    Others are of the same classes, as many of each, so that a site's classes do not tell; None
+    where nobody else has an image of them.
     """
 
     def most(images: Tensor) -> Tensor:
@@ -119,6 +120,8 @@ def parts_members(scene: Scene, site: int, truth: Truth) -> Membership:
         return torch.cat([unit_maps(scene, site, scene.seen(x)).flatten(1).amax(1) for x in some])
 
     members, rest = alike(truth.labels, truth.other_labels)
+    if not len(members):
+        return None
     own, others = most(truth.images[members]), most(truth.others[rest])
     return Membership(
         "most excited part", scene.sites[site], len(own), len(others), auc(own, others),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ class Truth:
     labels: Tensor  # [m]
     others: Tensor  # [o, C, H, W]
     rows: Rows
-    other_labels: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    other_labels: Tensor  # [o]
 
     @property
     def random(self) -> Tensor:

@@ -73,13 +73,7 @@ def compare_runs(
             costs.setdefault((setting, label), []).append(cost_of(run))
         else:
             notes.append(f"{run.path} has no {figure}")
-    labels = {label for groups in tables.values() for label in groups}
-    if baseline is not None and baseline not in labels:
-        raise RunError(
-            f"there is no row {baseline!r} to compare with",
-            where="--baseline",
-            hint=nearest(baseline, labels),
-        )
+    _check_baseline(baseline, {label for groups in tables.values() for label in groups})
     found = []
     for setting, groups in tables.items():
         values: dict[str, Figures] = {
@@ -98,6 +92,15 @@ def compare_runs(
             )
         )
     return found
+
+
+def _check_baseline(baseline: str | None, labels: set[str]) -> None:
+    if baseline is not None and baseline not in labels:
+        raise RunError(
+            f"there is no row {baseline!r} to compare with",
+            where="--baseline",
+            hint=nearest(baseline, labels),
+        )
 
 
 def write_comparison(tables: Iterable[Comparison], folder: Path) -> list[Path]:
