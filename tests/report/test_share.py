@@ -1,5 +1,7 @@
 """How much to share: what leaves a site grows with the list, and the table says so."""
 
+import math
+
 import pytest
 
 from vitrail.config import parse
@@ -43,3 +45,24 @@ def test_labels_name_parts_as_readers_know_them():
 def test_one_seed_draws_without_a_spread(tmp_path):
     share_picture([Point(("head",), 4, 10, 400, (0.5,))], tmp_path / "a.png")
     assert (tmp_path / "a.png").exists()
+
+
+def test_the_audit_and_what_leaks_stand_beside_accuracy(tiny_config, tmp_path):
+    tree = tiny_config(
+        method={"name": "myth-pm", "warm_epochs": 1, "last_epochs": 1},
+        model={"prototypes": {"per_class": 2, "depth": 8}},
+        run={"rounds": 1, "local_epochs": 1, "local_reference": False, "record_updates": True},
+        data={"aviary": {"images": 240}},
+        partition={"kind": "iid"},
+        bias=[{"kind": "patch", "sites": [0], "classes": [0], "size": 0.4}],
+    )
+    lists = [["head"], ["backbone", "neck", "prototypes", "head"]]
+    grid = parse({**tree, "sweep": {"table": "share", "seeds": [1], "method.share": lists}})
+    told = TABLES["share"](grid, tmp_path, lambda *_: None)
+    head, everything = points([tmp_path / cell.name for cell in cells(grid)])
+    # A patch over a sixth of the image: whoever misses it is not looking.
+    assert head.audit[0] > 0.9 and everything.audit[0] > 0.9
+    assert math.isnan(head.members[0]), "no prototype left a site, so none can tell members"
+    # Each prototype sent is a patch of one of the site's own images, which excites it most.
+    assert 0.5 < everything.members[0] <= 1
+    assert told.count(" - |") == 1

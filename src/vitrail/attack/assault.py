@@ -23,6 +23,7 @@ from vitrail.attack.spoils import Matching, SharedAttack
 from vitrail.attack.trial import Case, Row, Trial
 from vitrail.engine.loaded import Run
 from vitrail.engine.reference import images_of
+from vitrail.engine.transcript import Recording
 from vitrail.errors import ConfigError, nearest
 from vitrail.registry import load_plugins
 from vitrail.rng import server
@@ -162,14 +163,26 @@ def _shared(
 
 def _patches(found: Assault, attack: PatchSearch, cases: Sequence[Case], trial: Trial) -> Assault:
     """What each site's parts give away: patches, and whose images excite them."""
-    patches, members = dict(found.patches), list(found.members)
+    patches = dict(found.patches)
     for case in cases:
         for at, site in enumerate(case.scene.sites):
             job = trial.job(attack, case.scene.take([at]))
             patches[site] = attack.rows(case.scene, at, case.truths[at], job)
-            told = parts_members(case.scene, at, case.truths[at])
-            members += [] if told is None else [told]
-    return replace(found, patches=patches, members=tuple(members))
+    return replace(found, patches=patches, members=(*found.members, *_members(cases)))
+
+
+def _members(cases: Sequence[Case]) -> list[Membership]:
+    told = [parts_members(c.scene, at, own) for c in cases for at, own in enumerate(c.truths)]
+    return [one for one in told if one is not None]
+
+
+def members_by_parts(run: Run, sites: Sequence[str] = ()) -> list[Membership]:
+    """What the parts sent in the last recorded round tell of who was trained on; nothing else."""
+    federation, names = images_of(run), tuple(sites) or run.sites
+    every = sum(len(federation.sites[name].train) for name in names)
+    last = Recording(run.folder.server).rounds()[-1]
+    chosen = Choice(every, tuple(names), last)
+    return _members(Cases(run, chosen, server(run.config.run.seed).at("attack")).build())
 
 
 def truth_beside(cases: Sequence[Case], row: Row) -> Tensor:

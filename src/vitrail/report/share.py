@@ -1,25 +1,33 @@
-"""How much to share: accuracy against what leaves a site, MyTH's open question.
+"""How much to share: accuracy, what the audit sees and what leaks, by what leaves a site.
 
-With `model.frozen` the stages below are the same everywhere and never travel, so that sharing
-every trained stage is sharing everything.
+MyTH's open question. With `model.frozen` the stages below are the same everywhere and never
+travel, so that sharing every trained stage is sharing everything.
 """
 
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from vitrail.attack.assault import members_by_parts
+from vitrail.audit.extract import Extractor
+from vitrail.audit.null import shipped
 from vitrail.config.load import Loaded
 from vitrail.engine.loaded import Run
+from vitrail.engine.reference import images_of
 from vitrail.engine.sweep import cells, run_sweep
-from vitrail.files import write_bytes
+from vitrail.files import write_bytes, write_json
 from vitrail.report.curves import COLORS, FONT, INK, MARKS
-from vitrail.report.tables import TABLES, OnCell, markdown
+from vitrail.report.tables import TABLES, OnCell, averaged, markdown
+from vitrail.report.trial import judged
+from vitrail.report.trial_table import summarize
 
 _WORDS = {"neck": "add-on"}
 
@@ -28,7 +36,9 @@ _WORDS = {"neck": "add-on"}
 class Point:
     """One setting over its seeds: what is shared, by how many sites, and what came of it.
 
-    `numbers` and `bytes_up` are what one site sends, in a round and in the whole run.
+    `numbers` and `bytes_up` are what one site sends, in a round and in the whole run. `audit` is
+    how well the audit tells the biased class of the biased site from all others (AUC), `members`
+    how well what a site sent tells its images from others' (AUC); NaN where nothing can be said.
     """
 
     share: tuple[str, ...]
@@ -36,6 +46,8 @@ class Point:
     numbers: int
     bytes_up: int
     accuracy: tuple[float, ...]
+    audit: tuple[float, ...] = ()
+    members: tuple[float, ...] = ()
 
     @property
     def label(self) -> str:
@@ -56,13 +68,51 @@ def points(paths: Sequence[Path]) -> list[Point]:
         told = runs[0].card["shared"]
         numbers = max(stage["numbers"] for stage in told["stages"])
         last = tuple(run.curve("accuracy", "sites")[-1][1] for run in runs)
-        made.append(Point(share, sites, numbers, told["bytes_up"], last))
+        seen = [looked_at(run, share) for run in runs]
+        made.append(
+            Point(
+                share,
+                sites,
+                numbers,
+                told["bytes_up"],
+                last,
+                tuple(audit for audit, _ in seen),
+                tuple(members for _, members in seen),
+            )
+        )
     return sorted(made, key=lambda point: (point.sites, point.numbers))
+
+
+def looked_at(run: Run, share: Sequence[str]) -> tuple[float, float]:
+    """The audit's AUC and that of membership from the parts sent; from their file if there is one.
+
+    Members are asked for at sites without a mark: a mark would tell them by itself.
+    """
+    file = run.path / "figures" / "share.json"
+    if not file.exists():
+        audit = members = float("nan")
+        marked: set[str] = set()
+        if run.config.bias:
+            federation = images_of(run)
+            case = judged(run.path.name, run.config, federation, Extractor(*run.extractor()))
+            audit = summarize([case], shipped()).auc
+            marked = {case.truth[0]} if case.truth else set()
+        if run.config.run.record_updates and "prototypes" in share:
+            told = members_by_parts(run, [site for site in run.sites if site not in marked])
+            members = float(np.mean([one.auc for one in told])) if told else members
+        write_json(file, {"audit": _known(audit), "members": _known(members)})
+    raw = json.loads(file.read_text(encoding="utf-8"))
+    audit, members = (float("nan") if raw[n] is None else raw[n] for n in ("audit", "members"))
+    return audit, members
+
+
+def _known(value: float) -> float | None:
+    return value if np.isfinite(value) else None
 
 
 @TABLES.register("share")
 def share(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
-    """Train what is missing; a table, and accuracy by bytes with a line a number of sites."""
+    """Train what is missing; a table, and the same by bytes with a line a number of sites."""
     run_sweep(grid, folder, on_cell)
     found = points([folder / cell.name for cell in cells(grid)])
     picture = folder / "figures" / "share.png"
@@ -73,53 +123,70 @@ def share(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
             point.label,
             f"{point.numbers:,}",
             f"{point.bytes_up / 1000:,.1f}",
-            f"{np.mean(point.accuracy):.3f} ± {_sd(point.accuracy):.3f}",
+            averaged(point.accuracy, ".3f"),
+            averaged(point.audit, ".3f"),
+            averaged(point.members, ".3f"),
         ]
         for point in found
     ]
     head = ["sites", "shared", "numbers a round", "kB a site in all", "accuracy"]
+    head += ["audit AUC", "membership AUC"]
     return f"{markdown(head, rows)}\n\nwrote {picture}"
+
+
+def share_picture(found: Sequence[Point], path: Path) -> None:
+    """Accuracy, audit and leakage by kilobytes that a site sends; bars are one SD over seeds."""
+    panels = [("accuracy, own test images", [point.accuracy for point in found])]
+    for label, values in (
+        ("audit AUC", [point.audit for point in found]),
+        ("membership AUC", [point.members for point in found]),
+    ):
+        if np.isfinite([value for seeds in values for value in seeds]).any():
+            panels.append((label, values))
+    figure = Figure(figsize=(6.4, 1.0 + 2.2 * len(panels)), dpi=110)
+    figure.set_layout_engine("constrained")
+    grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (label, values) in zip(grid, panels, strict=True):
+        _panel(axes, found, values)
+        axes.set_ylabel(label, fontsize=FONT)
+        if label.endswith("AUC"):
+            axes.axhline(0.5, color=INK, alpha=0.4, linewidth=0.8, linestyle=":")
+    for point in found:
+        if point.sites == found[0].sites:
+            grid[0].annotate(
+                point.label, (point.bytes_up / 1000, 1.02), xycoords=("data", "axes fraction"),
+                rotation=30, fontsize=FONT - 2, color=INK, ha="left", va="bottom",
+            )  # fmt: skip
+    grid[0].legend(frameon=False, fontsize=FONT - 1)
+    grid[-1].set_xlabel("kB that a site sends in the whole run", fontsize=FONT)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": "vitrail"})
+    write_bytes(path, buffer.getvalue())
+
+
+def _panel(axes: Axes, found: Sequence[Point], values: Sequence[Sequence[float]]) -> None:
+    """One line a number of sites, and a faint upright at each list of parts."""
+    for number, sites in enumerate(sorted({point.sites for point in found})):
+        mine = [
+            (point.bytes_up / 1000, float(np.mean(own)), _sd(own))
+            for point, own in zip(found, values, strict=True)
+            if point.sites == sites and np.isfinite(own).all()
+        ]
+        if mine:
+            x, y, spread = zip(*mine, strict=True)
+            axes.errorbar(
+                x, y, yerr=spread, color=COLORS[number % len(COLORS)],
+                marker=MARKS[1:][number % 2], markersize=4, linewidth=1.2, capsize=2,
+                label=f"{sites} sites",
+            )  # fmt: skip
+    for point in found:
+        if point.sites == found[0].sites:
+            axes.axvline(point.bytes_up / 1000, color=INK, alpha=0.15, linewidth=0.8, zorder=0)
+    axes.set_xscale("log")
+    axes.tick_params(labelsize=FONT - 1)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
 
 
 def _sd(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
-
-
-def share_picture(found: Sequence[Point], path: Path) -> None:
-    """Accuracy by kilobytes that a site sends; bars are one SD over seeds."""
-    figure = Figure(figsize=(6.4, 3.6), dpi=110)
-    figure.set_layout_engine("constrained")
-    axes = figure.subplots()
-    for number, sites in enumerate(sorted({point.sites for point in found})):
-        mine = [point for point in found if point.sites == sites]
-        x = [point.bytes_up / 1000 for point in mine]
-        y = [float(np.mean(point.accuracy)) for point in mine]
-        axes.errorbar(
-            x,
-            y,
-            yerr=[_sd(point.accuracy) for point in mine],
-            color=COLORS[number % len(COLORS)],
-            marker=MARKS[1:][number % 2],
-            markersize=4,
-            linewidth=1.2,
-            capsize=2,
-            label=f"{sites} sites",
-        )
-    first = [point for point in found if point.sites == found[0].sites]
-    for point in first:
-        place = (point.bytes_up / 1000, 0.02)
-        axes.annotate(
-            point.label, place, xycoords=("data", "axes fraction"), rotation=90, fontsize=FONT - 2,
-            color=INK, ha="right", va="bottom",
-        )  # fmt: skip
-        axes.axvline(place[0], color=INK, alpha=0.15, linewidth=0.8, zorder=0)
-    axes.set_xscale("log")
-    axes.set_xlabel("kB that a site sends in the whole run", fontsize=FONT)
-    axes.set_ylabel("accuracy on the sites' own test images", fontsize=FONT)
-    axes.tick_params(labelsize=FONT - 1)
-    axes.legend(frameon=False, fontsize=FONT - 1)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": "vitrail"})
-    write_bytes(path, buffer.getvalue())

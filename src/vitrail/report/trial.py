@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vitrail.audit.contrast import contrasts
 from vitrail.audit.extract import Extractor, tables_of
-from vitrail.config.schema import Bias
+from vitrail.config.schema import Bias, Config
 from vitrail.data.normalize import Normalize
 from vitrail.engine.federation import Federation, assemble
 from vitrail.engine.sweep import Cell
@@ -55,22 +55,26 @@ def case(cell: Cell, seen: dict[bytes, Tensor] | None = None) -> Case:
     config = cell.loaded.config
     federation = assemble(cell.loaded)
     channels = int(federation.images.images.shape[3])
-    classes = federation.images.classes
     network, _ = make_network(
         config.model,
         "protopnet",
         channels,
-        len(classes),
+        len(federation.images.classes),
         server(config.run.seed).at("init"),
         cell.loaded.base,
     )
-    key = server(config.run.seed).at("audit")
     extractor = Extractor(network, Normalize.of(config, channels), seen)
-    tables = tables_of(extractor, federation, key)
+    return judged(cell.name, config, federation, extractor)
+
+
+def judged(name: str, config: Config, federation: Federation, extractor: Extractor) -> Case:
+    """What the audit's contrasts say of every site and class, beside what was injected."""
+    classes = federation.images.classes
+    tables = tables_of(extractor, federation, server(config.run.seed).at("audit"))
     found = {site: contrasts(tables, site) for site in tables}
     scores = tuple((s, classes[c.label], c.score) for s, list_ in found.items() for c in list_)
     if not config.bias:
-        return Case(cell.name, "none", config.partition.kind, None, scores, None)
+        return Case(name, "none", config.partition.kind, None, scores, None)
     bias = config.bias[0]
     site, label = bias.sites[0], bias.classes[0]
     where = site if isinstance(site, str) else tuple(federation.sites)[site]
@@ -79,8 +83,7 @@ def case(cell: Cell, seen: dict[bytes, Tensor] | None = None) -> Case:
     hit = None
     if mine is not None and mine.place is not None:
         hit = _inside(federation, where, classes.index(what), mine.place)
-    truth = (where, what)
-    return Case(cell.name, bias.kind, config.partition.kind, truth, scores, hit, _detail(bias))
+    return Case(name, bias.kind, config.partition.kind, (where, what), scores, hit, _detail(bias))
 
 
 def _detail(bias: Bias) -> str:
