@@ -13,6 +13,9 @@ from vitrail.audit.effects import Covered
 from vitrail.audit.finding import Finding, verdict_of
 from vitrail.audit.regions import Region
 from vitrail.cli import main
+from vitrail.config import parse
+from vitrail.crew import Crew
+from vitrail.engine import start
 from vitrail.engine.checkpoint import Checkpoints
 from vitrail.files import read_tensors
 
@@ -50,12 +53,23 @@ def tiny_config():
     return lambda **changes: _merged(TINY, changes)
 
 
+@pytest.fixture(scope="session")
+def crew():
+    """Workers kept from one test to the next: each spends seconds on its imports."""
+    with Crew() as kept:
+        yield kept
+
+
 @pytest.fixture
-def tiny(tmp_path, tiny_config):
+def tiny(tmp_path, tiny_config, crew):
     """A function: run four small sites in about a second; `out` names the folder."""
 
     def run(out="run", on_round=None, **changes):
-        return vitrail.run(tiny_config(**changes), tmp_path / out, on_round)
+        config = tiny_config(**changes)
+        if config["run"].get("workers", 1) > 1:
+            start(parse(config, Path.cwd()), tmp_path / out, on_round, crew)
+            return vitrail.load(tmp_path / out)
+        return vitrail.run(config, tmp_path / out, on_round)
 
     return run
 
