@@ -1,6 +1,7 @@
 """Arithmetic, generators, GIFD and prototypes: formulas first, then small effects."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -176,6 +177,8 @@ def test_a_prototype_that_is_a_patch_of_an_image_tells_whose_it_is(recorded_meth
     assert parts_members(case.scene, 0, truth).auc == 1.0
     turn.released["head.vectors"][0] = 10.0  # near nobody's patch
     assert parts_members(case.scene, 0, truth).auc < 0.9
+    alone = replace(truth, other_labels=truth.other_labels + 100)
+    assert parts_members(case.scene, 0, alone) is None  # nobody else has an image of its classes
 
 
 class _Latents(nn.Module):

@@ -1,5 +1,7 @@
 """The command line as a user meets it: figures on stdout, one sentence on stderr, an exit code."""
 
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -77,6 +79,8 @@ def test_methods_and_version(vitrail_command):
     code, out, _ = vitrail_command("methods")
     assert code == 0 and all(name in out for name in METHODS)
     assert vitrail_command("--version")[1].strip() == f"vitrail {vitrail.__version__}"
+    same = [sys.executable, "-m", "vitrail", "--version"]
+    assert subprocess.check_output(same, text=True).strip() == f"vitrail {vitrail.__version__}"
 
 
 @pytest.mark.parametrize("words", [["run"], ["resume"], ["predict"], ["evaluate"], ["compare"]])
