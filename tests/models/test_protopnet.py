@@ -197,12 +197,15 @@ def test_the_start():
     assert not made.neck.conv1.bias.any() and not made.neck.conv2.bias.any()
 
 
-def test_add_on_layers_are_drawn_by_their_fan_out():
-    wide = Model(backbone="small-cnn", width=64, prototypes=Prototypes(depth=256))
+@pytest.mark.parametrize("gain", [1.0, 0.2])
+def test_add_on_layers_are_drawn_by_their_fan_out(gain):
+    options = Prototypes(depth=256, gain=gain)
+    wide = Model(backbone="small-cnn", width=64, prototypes=options)
     neck = make_network(wide, "protopnet", 3, 2, KEY)[0].neck
     assert neck.conv1.weight.shape == (256, 128, 1, 1)  # fan-in 128, fan-out 256
     for layer in (neck.conv1, neck.conv2):
-        assert float(layer.weight.detach().std()) == pytest.approx(math.sqrt(2 / 256), rel=0.05)
+        spread = float(layer.weight.detach().std())
+        assert spread == pytest.approx(gain * math.sqrt(2 / 256), rel=0.05)
 
 
 def test_the_owner_is_saved_loaded_and_moved_with_the_model():

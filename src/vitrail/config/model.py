@@ -14,8 +14,8 @@ class Prototypes(Table):
     """How many prototypes a class has."""
     depth: Count | None = None
     """Channels of a prototype; left out: 128 for protopnet, 64 for tesnet."""
-    gain: Positive = 1.0
-    """Factor on the add-on layers' first weights; after a wide backbone 1 saturates the sigmoid."""
+    gain: Positive = 0.2
+    """Factor on the add-on layers' first weights; 1 is ProtoPNet's own, and saturates the sigmoid."""
     cluster: Natural = 0.8
     """Weight of the distance to the nearest prototype of the own class."""
     separation: Natural = 0.08
