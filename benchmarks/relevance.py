@@ -2,9 +2,10 @@
 
     python benchmarks/relevance.py [ROUNDS] [SEEDS]
 
-A classifier is trained on the embedded birds, once for each of 3 seeds unless told otherwise; of
-each test image it gets right, the share of a map's positive values on the parts that differ from
-the runner-up class is set against the share of pixels there. The last column is the rank
+A linear classifier on a frozen EfficientNet-Lite0 up to stage4 is trained on the embedded birds (a
+small network that starts from nothing stays at chance on them), for each of 3 seeds; of 48 test
+images that it gets right, the share of a map's positive values on the parts that differ from the
+runner-up class is set against the share of pixels there. The last column is the rank
 correlation of the maps with those of the same network with random weights: near 1 would mean that
 a map does not look at the model. Figures are means over seeds with their standard deviation.
 """
@@ -26,14 +27,15 @@ from vitrail.explain.fidelity import sanity, share_inside
 from vitrail.report.tables import averaged, markdown
 from vitrail.rng import server
 
-CLASSES = 6
+CLASSES = 4
+LOOKED_AT, STIRRED = 48, 12
 FORMS = (".3f", ".2f", "+.2f")
 
 
 def main() -> None:
     """Train and measure for each seed, then print one row an attribution as Markdown."""
     torch.set_num_threads(1)
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 40
     seeds = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     found: dict[str, list[tuple[float, float, float]]] = {}
     for seed in range(1, seeds + 1):
@@ -49,11 +51,16 @@ def main() -> None:
 def measured(rounds: int, seed: int) -> dict[str, tuple[float, float, float]]:
     """By attribution: share on the parts that decide, over their area, likeness to chance."""
     config = {
-        "data": {"image_size": 48, "aviary": {"images": 900, "classes": CLASSES}},
-        "model": {"backbone": "resnet8", "width": 8},
+        "data": {"image_size": 128, "aviary": {"images": 1000, "classes": CLASSES}},
+        "model": {
+            "backbone": "efficientnet-lite0",
+            "weights": "imagenet",
+            "frozen": True,
+            "until": "stage4",
+        },
         "method": {"name": "centralized"},
-        "optimizer": {"lr": 0.05, "momentum": 0.9},
-        "run": {"rounds": rounds, "device": "cpu", "seed": seed},
+        "optimizer": {"name": "adam", "lr": 0.01},
+        "run": {"rounds": rounds, "local_epochs": 2, "device": "cpu", "seed": seed},
     }
     with tempfile.TemporaryDirectory() as folder:
         run = vitrail.run(config, Path(folder) / "run")
@@ -66,8 +73,9 @@ def measured(rounds: int, seed: int) -> dict[str, tuple[float, float, float]]:
     network = model.network.eval()
     with torch.no_grad():
         order = network(x).topk(2).indices
-    right = torch.nonzero(order[:, 0] == labels)[:, 0]
-    told = f"seed {seed}: accuracy {len(right) / len(rows):.3f} on {len(rows)} test images"
+    every = torch.nonzero(order[:, 0] == labels)[:, 0]
+    told = f"seed {seed}: accuracy {len(every) / len(rows):.3f} on {len(rows)} test images"
+    right = every[:LOOKED_AT]
     differs = discriminating(CLASSES, 7)
     parts = torch.from_numpy(np.array(images.extra["part_mask"][rows]))
     truth = []
@@ -77,7 +85,7 @@ def measured(rounds: int, seed: int) -> dict[str, tuple[float, float, float]]:
     seen = [i for i, mask in enumerate(truth) if bool(mask.any())]
     area = float(np.mean([float(truth[i].double().mean()) for i in seen]))
     print(
-        f"{told}; {len(seen)} right ones, {area:.3f} of their pixels on a deciding part", flush=True
+        f"{told}; {len(seen)} looked at, {area:.3f} of their pixels on a deciding part", flush=True
     )
     found = {}
     settings = Settings(start="logit")
@@ -85,7 +93,7 @@ def measured(rounds: int, seed: int) -> dict[str, tuple[float, float, float]]:
         maps = attribute(name, network, x[right], labels[right], settings)
         shown = maps.abs() if name in ("gradient", "smoothgrad") else maps
         share = float(np.nanmean([share_inside(shown[i], truth[i]) for i in seen]))
-        few = right[:40]
+        few = right[:STIRRED]
 
         def again(net, name=name, few=few):  # type: ignore[no-untyped-def]
             return attribute(name, net, x[few], labels[few], settings).abs()

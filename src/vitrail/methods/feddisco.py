@@ -7,14 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from vitrail.config.table import Natural
 from vitrail.methods.method import METHODS, Method, Options, Roster
 
 
 class DiscoOptions(Options):
     """`a` weighs the discrepancy, `b` lifts every site."""
 
-    a: float = 0.5
-    b: float = 0.1
+    a: Natural = 0.5
+    b: Natural = 0.1
 
 
 @METHODS.register("feddisco")

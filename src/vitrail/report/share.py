@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from vitrail.attack.assault import members_by_parts
 from vitrail.audit.extract import Extractor
@@ -64,11 +65,12 @@ def points(paths: Sequence[Path]) -> list[Point]:
         share = tuple(run.config.method.options.get("share", ("prototypes", "head")))
         found.setdefault((share, len(run.sites)), []).append(run)
     made = []
+    seen: dict[bytes, Tensor] = {}  # maps of images, which runs of a grid have in common
     for (share, sites), runs in found.items():
         told = runs[0].card["shared"]
         numbers = max(stage["numbers"] for stage in told["stages"])
         last = tuple(run.curve("accuracy", "sites")[-1][1] for run in runs)
-        seen = [looked_at(run, share) for run in runs]
+        looks = [looked_at(run, share, seen) for run in runs]
         made.append(
             Point(
                 share,
@@ -76,17 +78,18 @@ def points(paths: Sequence[Path]) -> list[Point]:
                 numbers,
                 told["bytes_up"],
                 last,
-                tuple(audit for audit, _ in seen),
-                tuple(members for _, members in seen),
+                tuple(audit for audit, _ in looks),
+                tuple(members for _, members in looks),
             )
         )
     return sorted(made, key=lambda point: (point.sites, point.numbers))
 
 
-def looked_at(run: Run, share: Sequence[str]) -> tuple[float, float]:
+def looked_at(run: Run, share: Sequence[str], seen: dict[bytes, Tensor]) -> tuple[float, float]:
     """The audit's AUC and that of membership from the parts sent; from their file if there is one.
 
-    Members are asked for at sites without a mark: a mark would tell them by itself.
+    Members are asked for at sites without a mark: a mark would tell them by itself. `seen`
+    remembers maps of images from one run to the next.
     """
     file = run.path / "figures" / "share.json"
     if not file.exists():
@@ -94,7 +97,7 @@ def looked_at(run: Run, share: Sequence[str]) -> tuple[float, float]:
         marked: set[str] = set()
         if run.config.bias:
             federation = images_of(run)
-            case = judged(run.path.name, run.config, federation, Extractor(*run.extractor()))
+            case = judged(run.path.name, run.config, federation, Extractor(*run.extractor(), seen))
             audit = summarize([case], shipped()).auc
             marked = {case.truth[0]} if case.truth else set()
         if run.config.run.record_updates and "prototypes" in share:
@@ -135,7 +138,7 @@ def share(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
 
 
 def share_picture(found: Sequence[Point], path: Path) -> None:
-    """Accuracy, audit and leakage by kilobytes that a site sends; bars are one SD over seeds."""
+    """Accuracy, audit and leakage by what is shared, little first; bars are one SD over seeds."""
     panels = [("accuracy, own test images", [point.accuracy for point in found])]
     for label, values in (
         ("audit AUC", [point.audit for point in found]),
@@ -143,50 +146,48 @@ def share_picture(found: Sequence[Point], path: Path) -> None:
     ):
         if np.isfinite([value for seeds in values for value in seeds]).any():
             panels.append((label, values))
-    figure = Figure(figsize=(6.4, 1.0 + 2.2 * len(panels)), dpi=110)
+    steps = {point.label: point for point in sorted(found, key=lambda point: point.bytes_up)}
+    figure = Figure(figsize=(6.4, 1.2 + 1.9 * len(panels)), dpi=110)
     figure.set_layout_engine("constrained")
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (label, values) in zip(grid, panels, strict=True):
-        _panel(axes, found, values)
+        _panel(axes, found, values, list(steps))
         axes.set_ylabel(label, fontsize=FONT)
         if label.endswith("AUC"):
             axes.axhline(0.5, color=INK, alpha=0.4, linewidth=0.8, linestyle=":")
-    for point in found:
-        if point.sites == found[0].sites:
-            grid[0].annotate(
-                point.label, (point.bytes_up / 1000, 1.02), xycoords=("data", "axes fraction"),
-                rotation=30, fontsize=FONT - 2, color=INK, ha="left", va="bottom",
-            )  # fmt: skip
-    grid[0].legend(frameon=False, fontsize=FONT - 1)
-    grid[-1].set_xlabel("kB that a site sends in the whole run", fontsize=FONT)
+    ticks = [
+        "\n".join([*label.split(", "), f"{point.bytes_up / 1000:,.0f} kB"])
+        for label, point in steps.items()
+    ]
+    grid[-1].set_xticks(range(len(ticks)), ticks)
+    grid[-1].set_xlabel("what a site shares, and how much it sends in the whole run", fontsize=FONT)
+    grid[0].legend(frameon=False, fontsize=FONT - 1, ncols=3)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": "vitrail"})
     write_bytes(path, buffer.getvalue())
 
 
-def _panel(axes: Axes, found: Sequence[Point], values: Sequence[Sequence[float]]) -> None:
-    """One line a number of sites, and a faint upright at each list of parts."""
+def _panel(
+    axes: Axes, found: Sequence[Point], values: Sequence[Sequence[float]], steps: Sequence[str]
+) -> None:
+    """One line a number of sites; seeds of which nothing can be said are left out."""
     for number, sites in enumerate(sorted({point.sites for point in found})):
-        mine = [
-            (point.bytes_up / 1000, float(np.mean(own)), _sd(own))
-            for point, own in zip(found, values, strict=True)
-            if point.sites == sites and np.isfinite(own).all()
-        ]
+        mine = []
+        for point, own in zip(found, values, strict=True):
+            told = [value for value in own if np.isfinite(value)]
+            if point.sites == sites and told:
+                mine.append((steps.index(point.label), float(np.mean(told)), _sd(told)))
         if mine:
-            x, y, spread = zip(*mine, strict=True)
+            x, y, spread = zip(*sorted(mine), strict=True)
             axes.errorbar(
-                x, y, yerr=spread, color=COLORS[number % len(COLORS)],
+                np.array(x) + 0.06 * number, y, yerr=spread, color=COLORS[number % len(COLORS)],
                 marker=MARKS[1:][number % 2], markersize=4, linewidth=1.2, capsize=2,
                 label=f"{sites} sites",
             )  # fmt: skip
-    for point in found:
-        if point.sites == found[0].sites:
-            axes.axvline(point.bytes_up / 1000, color=INK, alpha=0.15, linewidth=0.8, zorder=0)
-    axes.set_xscale("log")
     axes.tick_params(labelsize=FONT - 1)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
 
 
 def _sd(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
