@@ -100,8 +100,9 @@ def looked_at(run: Run, share: Sequence[str], seen: dict[bytes, Tensor]) -> tupl
             case = judged(run.path.name, run.config, federation, Extractor(*run.extractor(), seen))
             audit = summarize([case], shipped()).auc
             marked = {case.truth[0]} if case.truth else set()
-        if run.config.run.record_updates and "prototypes" in share:
-            told = members_by_parts(run, [site for site in run.sites if site not in marked])
+        plain = [site for site in run.sites if site not in marked]
+        if run.config.run.record_updates and "prototypes" in share and plain:
+            told = members_by_parts(run, plain)
             members = float(np.mean([one.auc for one in told])) if told else members
         write_json(file, {"audit": _known(audit), "members": _known(members)})
     raw = json.loads(file.read_text(encoding="utf-8"))
