@@ -22,7 +22,7 @@ demo-flower: .venv/ready
 	@$(BIN)/python examples/flower_demo.py
 
 test: .venv/ready
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 check: .venv/ready
 	$(BIN)/ruff format --check src tests examples benchmarks

@@ -41,7 +41,8 @@ class PatchRow:
     """How near found patches come to the site's own patches, as means over the units.
 
     `psnr` and `ssim` compare the place where the found image excites the unit with the place of
-    the site's images that does so most. `reached` is the found activation over the true one.
+    the site's images that does so most. `reached` is the found activation over the true one, for
+    units that some patch of the site excites; None where none does.
     """
 
     name: str
@@ -213,8 +214,14 @@ def patch_rows(
             scene, site, units, job.part(name.replace(", ", "-").replace(" ", "-")), iterations,
             generator=prior,
         )  # fmt: skip
-        rows.append(_row(name, made, own, float((value / reached).mean()), done))
+        rows.append(_row(name, made, own, _share(value, reached), done))
     return rows
+
+
+def _share(found: Tensor, true: Tensor) -> float | None:
+    """The mean ratio, over units that some patch of the site excites at all."""
+    excited = true > 0
+    return float((found / true)[excited].mean()) if bool(excited.any()) else None
 
 
 class PrototypeOptions(Table):
