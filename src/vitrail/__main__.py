@@ -1,4 +1,4 @@
-"""`python -m vitrail` is `vitrail`, for where the scripts of an installation are not on the path."""
+"""`python -m vitrail` is `vitrail`, for where an installation's scripts are not on the path."""
 
 from vitrail.cli import main
 

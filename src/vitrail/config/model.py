@@ -15,7 +15,7 @@ class Prototypes(Table):
     depth: Count | None = None
     """Channels of a prototype; left out: 128 for protopnet, 64 for tesnet."""
     gain: Positive = 0.2
-    """Factor on the add-on layers' first weights; 1 is ProtoPNet's own, and saturates the sigmoid."""
+    """Factor on the add-on layers' first weights; 1, ProtoPNet's own, saturates the sigmoid."""
     cluster: Natural = 0.8
     """Weight of the distance to the nearest prototype of the own class."""
     separation: Natural = 0.08
