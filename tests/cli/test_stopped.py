@@ -10,6 +10,11 @@ from pathlib import Path
 import vitrail
 
 
+def heard():
+    """A shell that starts something in the background lets it ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def started(folder, *words):
     call = [sys.executable, "-c", "from vitrail.cli import main; main()", *words]
     path = str(Path(vitrail.__file__).parents[1])  # of the source under test, from any folder
@@ -20,9 +25,7 @@ def started(folder, *words):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        ),  # ignored behind "  # ignored in the background"
+        preexec_fn=heard,
     )
 
 

@@ -63,6 +63,6 @@ def test_the_audit_and_what_leaks_stand_beside_accuracy(tiny_config, tmp_path):
     # A patch over a sixth of the image: whoever misses it is not looking.
     assert head.audit[0] > 0.9 and everything.audit[0] > 0.9
     assert math.isnan(head.members[0]), "no prototype left a site, so none can tell members"
-    # Each prototype sent is a patch of one of the site's own images, which excites it most.
+    # What a site sends was pulled towards patches of its own images, which excite it most.
     assert 0.5 < everything.members[0] <= 1
     assert told.count(" - |") == 1

@@ -13,7 +13,7 @@ from torch import Tensor
 from vitrail.attack.attack import ATTACKS, Attack
 from vitrail.attack.budget import Budget, Tell, quiet
 from vitrail.attack.candidates import MembershipInference
-from vitrail.attack.cases import Cases, Choice
+from vitrail.attack.cases import Cases, Choice, whole_round
 from vitrail.attack.labels import infer, recovered
 from vitrail.attack.membership import Membership
 from vitrail.attack.originals import originals
@@ -23,7 +23,6 @@ from vitrail.attack.spoils import Matching, SharedAttack
 from vitrail.attack.trial import Case, Row, Trial
 from vitrail.engine.loaded import Run
 from vitrail.engine.reference import images_of
-from vitrail.engine.transcript import Recording
 from vitrail.errors import ConfigError, nearest
 from vitrail.registry import load_plugins
 from vitrail.rng import server
@@ -178,11 +177,8 @@ def _members(cases: Sequence[Case]) -> list[Membership]:
 
 def members_by_parts(run: Run, sites: Sequence[str] = ()) -> list[Membership]:
     """What the parts sent in the last recorded round tell of who was trained on; nothing else."""
-    federation, names = images_of(run), tuple(sites) or run.sites
-    every = sum(len(federation.sites[name].train) for name in names)
-    last = Recording(run.folder.server).rounds()[-1]
-    chosen = Choice(every, tuple(names), last)
-    return _members(Cases(run, chosen, server(run.config.run.seed).at("attack")).build())
+    key = server(run.config.run.seed).at("attack")
+    return _members(Cases(run, whole_round(run, sites), key).build())
 
 
 def truth_beside(cases: Sequence[Case], row: Row) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vitrail.attack.reading import Server, View, check_seen, read_views
@@ -27,6 +28,13 @@ class Choice:
     sites: tuple[str, ...] = ()
     round: int | None = None
     sees: Sees = "update"
+
+
+def whole_round(run: Run, sites: Sequence[str] = ()) -> Choice:
+    """Every training image of some sites (none named: all) in the last recorded round."""
+    federation, names = images_of(run), tuple(sites) or run.sites
+    every = sum(len(federation.sites[name].train) for name in names)
+    return Choice(every, tuple(sites), Recording(run.folder.server).rounds()[-1])
 
 
 class Cases:

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 
 from vitrail.attack.assault import assault
-from vitrail.attack.cases import Choice
+from vitrail.attack.cases import whole_round
 from vitrail.config.load import Loaded
 from vitrail.engine.loaded import Run
-from vitrail.engine.reference import images_of
 from vitrail.engine.sweep import run_sweep
-from vitrail.engine.transcript import Recording
 from vitrail.files import write_json
 from vitrail.report.tables import TABLES, OnCell, averaged, markdown
 
@@ -27,11 +25,7 @@ def given_away(run: Run) -> dict[str, Any]:
     file = run.path / "figures" / "parts.json"
     if not file.exists():
         options = {"units": UNITS, "iterations": ITERATIONS, "generator_steps": GENERATOR}
-        last = Recording(run.folder.server).rounds()[-1]
-        every = sum(len(part.train) for part in images_of(run).sites.values())  # of every site
-        found = assault(
-            run, ["prototypes"], Choice(every, round=last), options={"prototypes": options}
-        )
+        found = assault(run, ["prototypes"], whole_round(run), options={"prototypes": options})
         told: dict[str, Any] = {"accuracy": run.curve("accuracy", "sites")[-1][1], "rows": {}}
         for row in (row for rows in found.patches.values() for row in rows):
             own = told["rows"].setdefault(row.name, {"psnr": [], "ssim": []})
