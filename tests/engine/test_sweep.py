@@ -4,9 +4,9 @@ import pytest
 
 from vitrail.config import parse
 from vitrail.engine.loaded import Run
-from vitrail.engine.sweep import cells, run_sweep
+from vitrail.engine.sweep import cells, run_sweep, take_over
 from vitrail.errors import ConfigError, RunError
-from vitrail.report.compare import compare_runs, write_comparison
+from vitrail.report.compare import compare_runs, ending, write_comparison
 
 TREE = {
     "data": {"image_size": 16, "aviary": {"images": 40, "classes": 2}},
@@ -174,3 +174,44 @@ def test_options_of_a_defense_make_rows_and_an_unknown_baseline_is_refused(tmp_p
     ]  # fmt: skip
     with pytest.raises(RunError, match=r"--baseline: .*'fedavg nome'.*Did you mean 'fedavg none'"):
         compare_runs(paths, baseline="fedavg nome")
+
+
+def test_another_grids_runs_are_taken_over_where_they_are_the_same(tmp_path):
+    first = run_sweep(grid(methods=["fedavg"], seeds=[1]), tmp_path / "first", lambda *_: None)
+    default = grid(seeds=[1]).config.partition.alpha
+    second = grid(methods=["fedavg", "fedprox"], alphas=[default, 7.0], seeds=[1])
+    take_over(second, tmp_path / "second", [tmp_path / "first"])
+    (copied,) = (tmp_path / "second").iterdir()
+    assert copied.name == f"fedavg_alpha-{default}_seed-1"
+    assert (copied / "metrics.jsonl").read_bytes() == (first[0] / "metrics.jsonl").read_bytes()
+    told = []
+    paths = run_sweep(second, tmp_path / "second", lambda number, count, name: told.append(name))
+    assert copied in paths and copied.name not in told and len(told) == 3
+    with pytest.raises(RunError, match=r"--reuse .*no finished run"):
+        take_over(second, tmp_path / "third", [tmp_path / "nowhere"])
+
+
+def test_a_figure_may_be_the_mean_of_the_last_evaluations(tmp_path):
+    tree = {**TREE, "run": {"rounds": 3, "evaluate_every": 1}, "sweep": {"seeds": [1, 2]}}
+    paths = run_sweep(parse(tree), tmp_path, lambda *_: None)
+    curves = [[value for _, value in Run(path).curve()] for path in paths]
+    assert all(len(curve) >= 3 for curve in curves)
+    for last in (1, 2, 3, 9):  # a run has no more evaluations than it has
+        (table,) = compare_runs(paths, last=last)
+        wanted = sum(sum(curve[-last:]) / len(curve[-last:]) for curve in curves) / 2
+        assert table.rows[0].mean == pytest.approx(wanted)
+    assert any("mean of its last 9 evaluations" in note for note in table.notes)
+    with pytest.raises(RunError, match="--last"):
+        compare_runs(paths, last=0)
+    assert compare_runs(paths, figure="no-such-figure") == []
+
+
+def test_how_a_grid_is_compared_is_checked_before_it_runs():
+    assert ending(grid(seeds=[1])).last == 1
+    asked = {"last": 5, "alternative": "less", "baseline": "fedprox"}
+    found = ending(grid(seeds=[1], compare=asked))
+    assert (found.last, found.alternative, found.baseline) == (5, "less", "fedprox")
+    assert len(cells(grid(seeds=[1], compare=asked))) == 1
+    for wrong in ({"lost": 5}, {"last": 0}, {"last": 2.5}, {"alternative": "more"}):
+        with pytest.raises(ConfigError, match=r"sweep\.compare"):
+            ending(grid(seeds=[1], compare=wrong))

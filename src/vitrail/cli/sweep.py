@@ -12,7 +12,8 @@ from vitrail.cli.leakage import leakage
 from vitrail.cli.run import Quiet, Sets, _lines
 from vitrail.config import Loaded
 from vitrail.engine.run import OnRound
-from vitrail.engine.sweep import load_grid, run_sweep
+from vitrail.engine.sweep import load_grid, run_sweep, take_over
+from vitrail.errors import ConfigError
 from vitrail.files import write_text
 from vitrail.report import (  # noqa: F401  (they register their tables)
     debias_table,
@@ -25,13 +26,14 @@ from vitrail.report import (  # noqa: F401  (they register their tables)
     trial_table,
     truth_grid,
 )
-from vitrail.report.compare import compare_runs, write_comparison
+from vitrail.report.compare import Ending, compare_runs, ending, write_comparison
 from vitrail.report.presets import Scale, leaks, reproduction
 from vitrail.report.statistics import Alternative, table_text
 from vitrail.report.tables import TABLES
 
-Figure = Annotated[
-    str, typer.Option("--figure", help="accuracy, balanced_accuracy, auroc, loss, ...")
+Reuse = Annotated[
+    list[Path] | None,
+    typer.Option(help="A folder of another grid, whose finished runs are copied where they fit."),
 ]
 
 
@@ -45,22 +47,30 @@ def register(app: typer.Typer) -> None:
 def sweep(
     file: Annotated[Path, typer.Argument(help="A TOML file with a [sweep] section of lists.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the grid.")] = None,
-    figure: Figure = "accuracy",
+    figure: Annotated[
+        str | None, typer.Option("--figure", help="accuracy, balanced_accuracy, auroc, loss, ...")
+    ] = None,
+    reuse: Reuse = None,
     sets: Sets = None,
     quiet: Quiet = False,
 ) -> None:
     """Run a grid; skips what is finished, resumes what was interrupted, ends in compare."""
     loaded = load_grid(file, tuple(sets or ()))
+    asked = ending(loaded)
     folder = out or Path("runs") / file.stem
+    take_over(loaded, folder, reuse or ())
     if _ended(loaded, folder, quiet):
         return
     paths = run_sweep(loaded, folder, _announce(quiet))
-    _show(paths, figure, None, "auto", folder / "figures")
+    asked = asked.model_copy(update={"figure": figure or asked.figure})
+    _show(paths, asked, "auto", folder / "figures")
 
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Two or more run folders.")],
-    figure: Figure = "accuracy",
+    figure: Annotated[
+        str, typer.Option("--figure", help="accuracy, balanced_accuracy, auroc, loss, ...")
+    ] = "accuracy",
     baseline: Annotated[str | None, typer.Option(help="The row others are compared with.")] = None,
     on: Annotated[
         Literal["auto", "server", "sites"],
@@ -69,12 +79,16 @@ def compare(
     alternative: Annotated[
         Alternative, typer.Option(help="Two-sided tests, or whether a row is greater or less.")
     ] = "two-sided",
+    last: Annotated[
+        int, typer.Option(min=1, help="A run's figure is the mean of so many last evaluations.")
+    ] = 1,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for tables and curves.")
     ] = None,
 ) -> None:
     """Methods side by side over seeds: mean, SD, test, Holm correction, effect size."""
-    _show(runs, figure, baseline, on, out, alternative)
+    asked = Ending(figure=figure, baseline=baseline, alternative=alternative, last=last)
+    _show(runs, asked, on, out)
 
 
 def reproduce(
@@ -86,19 +100,24 @@ def reproduce(
         Scale, typer.Option(help="An hour (some tables) or hours on two cores; the paper's size.")
     ] = "small",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the grid.")] = None,
+    reuse: Reuse = None,
     sets: Sets = None,
     quiet: Quiet = False,
 ) -> None:
     """Make a results table again: the same grid, the same command as in the docs."""
     file, overrides = reproduction(name, scale, data)
     if leaks(name):
+        if reuse:
+            raise ConfigError(f"table {name!r} has no grid that shares runs", where="--reuse")
         leakage(
             file, out or Path("runs") / f"{name}-{scale}", None, [*overrides, *(sets or ())], quiet
         )
         return
     base = data if data is not None and not overrides else None
     loaded = load_grid(file, (*overrides, *(sets or ())), base)
+    asked = ending(loaded)
     folder = out or Path("runs") / f"{name}-{scale}"
+    take_over(loaded, folder, reuse or ())
     if _ended(loaded, folder, quiet):
         return
     paths = run_sweep(loaded, folder, _announce(quiet))
@@ -108,7 +127,7 @@ def reproduce(
             if where == "sites"
             else "\non the server's test images"
         )
-        _show(paths, "accuracy", None, where, folder / "figures" / where)
+        _show(paths, asked, where, folder / "figures" / where)
 
 
 def _ended(loaded: Loaded, folder: Path, quiet: bool) -> bool:
@@ -133,13 +152,13 @@ def _announce(quiet: bool):  # type: ignore[no-untyped-def]
 
 def _show(
     paths: Sequence[Path],
-    figure: str,
-    baseline: str | None,
+    asked: Ending,
     on: Literal["auto", "server", "sites"],
     out: Path | None,
-    alternative: Alternative = "two-sided",
 ) -> None:
-    tables = compare_runs(paths, figure, baseline, on, alternative)
+    tables = compare_runs(paths, where=on, **asked.model_dump())
+    if not tables:
+        typer.echo(f"no run has {asked.figure} there")
     for table in tables:
         if table.setting:
             typer.echo(f"\n{table.setting}")

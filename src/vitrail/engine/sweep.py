@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,14 +34,15 @@ class Cell:
 def cells(loaded: Loaded) -> list[Cell]:
     """The runs of a grid, in the order of the lists, the seed varying slowest.
 
-    `[sweep.with.VALUE]` holds overrides for the cells in which some list has that value, and
-    `table` names what the grid ends in. A method may stand in `methods` as a table of its name
-    and options; `with` finds it by its name. `without` lists names of cells, up to the seed, that
-    make no sense and are left out.
+    `[sweep.with.VALUE]` holds overrides for the cells in which some list has that value; `table`
+    names what the grid ends in, `compare` how its runs are compared. A method may stand in
+    `methods` as a table of its name and options; `with` finds it by its name. `without` lists names
+    of cells, up to the seed, that make no sense and are left out.
     """
     sweep = dict(loaded.sweep)
     extra = sweep.pop("with", {})
-    sweep.pop("table", None)
+    for ending in ("table", "compare"):
+        sweep.pop(ending, None)
     without = sweep.pop("without", [])
     axes = dict(_axes(sweep, loaded.source))
     if not axes:
@@ -108,6 +110,25 @@ def run_sweep(
             begin = partial(on_cell, number, len(grid), cell.name)
             played(cell.loaded, out / cell.name, begin, crew)
     return [out / cell.name for cell in grid]
+
+
+def take_over(loaded: Loaded, out: Path, reuse: Sequence[Path]) -> None:
+    """Copy finished runs from other grids' folders where their configuration is that of a cell
+    which is not there yet, whatever they are called."""
+    found: dict[str, Path] = {}
+    for folder in reuse:
+        done = sorted(folder.glob("*/server/finished"))
+        if not done:
+            raise RunError("there is no finished run", where=f"--reuse {folder}")
+        runs = [path.parent.parent for path in done]
+        found |= {fingerprint(RunFolder(run).open().config): run for run in runs}
+    for cell in cells(loaded) if found else ():
+        known, path = found.get(fingerprint(settled(cell.loaded))), out / cell.name
+        if known is not None and not path.exists():
+            part = path.with_name(f".{path.name}.part")
+            shutil.rmtree(part, ignore_errors=True)
+            shutil.copytree(known, part)
+            part.rename(path)
 
 
 def played(

@@ -1,7 +1,8 @@
 """Attribution maps: which pixels a logit depends on, for any network, in chunks.
 
 A network of a run or a plain classifier of `models.build` will do. They leave nothing behind: no
-hooks, no gradients, the mode it was in. Frozen stages are passed like the others.
+hooks, no gradients, the mode it was in. Frozen stages are passed like the others. The formulas are
+captum's, but for relevance propagation, which is ours (`explain.lrp`).
 """
 
 from __future__ import annotations
@@ -9,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.errors import ConfigError, DataError
 from vitrail.models.backbone import Backbone
 from vitrail.models.network import Network
 from vitrail.registry import Registry
-from vitrail.rng import Key, server
+from vitrail.rng import Key, scope, server
 
 CHUNK = 32
 
@@ -118,18 +118,19 @@ def class_logits(model: nn.Module, x: Tensor) -> Tensor:
     return logits
 
 
-def _gradient(model: nn.Module, x: Tensor, targets: Tensor) -> Tensor:
-    """d logit / d pixel, [N, C, H, W]; images do not see each other in evaluation mode."""
-    x = x.requires_grad_()
-    chosen = class_logits(model, x).gather(1, targets[:, None]).sum()
-    return torch.autograd.grad(chosen, x)[0]
+def _logits(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    """What captum differentiates; images do not see each other in evaluation mode."""
+    return partial(class_logits, model)
 
 
 @ATTRIBUTIONS.register("gradient")
 def gradient(network: nn.Module, x: Tensor, targets: Tensor, settings: Settings, at: int) -> Tensor:
     """The gradient of the logit (Simonyan et al. 2014, arXiv:1312.6034)."""
     del settings, at
-    return _gradient(network, x, targets).sum(1)
+    found: Tensor = (
+        _captum().Saliency(_logits(network)).attribute(x.requires_grad_(), targets, abs=False)
+    )
+    return found.sum(1)
 
 
 @ATTRIBUTIONS.register("gradient-x-input")
@@ -138,7 +139,10 @@ def gradient_x_input(
 ) -> Tensor:
     """The gradient times the input (Shrikumar et al. 2017, arXiv:1605.01713)."""
     del settings, at
-    return (_gradient(network, x, targets) * x).sum(1)
+    found: Tensor = (
+        _captum().InputXGradient(_logits(network)).attribute(x.requires_grad_(), targets)
+    )
+    return found.sum(1)
 
 
 @ATTRIBUTIONS.register("smoothgrad")
@@ -146,14 +150,23 @@ def smoothgrad(
     network: nn.Module, x: Tensor, targets: Tensor, settings: Settings, at: int
 ) -> Tensor:
     """The mean gradient over noisy copies (Smilkov et al. 2017, arXiv:1706.03825)."""
-    # a generator for each image, so that the chunks do not matter
-    draws = [settings.key.at("image", at + row).torch() for row in range(len(x))]
-    spread = settings.noise * (x.amax((1, 2, 3)) - x.amin((1, 2, 3)))[:, None, None, None]
-    total = torch.zeros_like(x)
-    for _ in range(settings.samples):
-        noise = torch.stack([torch.randn(x.shape[1:], generator=draw) for draw in draws])
-        total += _gradient(network, x.detach() + spread * noise.to(x), targets)
-    return (total / settings.samples).sum(1)
+    attr = _captum()
+    tunnel = attr.NoiseTunnel(attr.Saliency(_logits(network)))
+    found = []
+    # image by image, each with draws of its own, so that the chunks do not matter
+    for row, (image, target) in enumerate(zip(x, targets, strict=True)):
+        with scope(settings.key.at("image", at + row)):
+            smooth: Tensor = tunnel.attribute(
+                image[None].clone().requires_grad_(),
+                nt_type="smoothgrad",
+                nt_samples=settings.samples,
+                nt_samples_batch_size=CHUNK,
+                stdevs=settings.noise * float(image.max() - image.min()),
+                target=target,
+                abs=False,
+            )
+        found.append(smooth.detach().sum(1))
+    return torch.cat(found)
 
 
 @ATTRIBUTIONS.register("integrated-gradients")
@@ -163,14 +176,31 @@ def integrated_gradients(
     """The gradient along a straight path from a baseline (Sundararajan et al. 2017,
     arXiv:1703.01365), by Gauss-Legendre quadrature; it adds up to the difference of logits."""
     del at
-    points, weights = np.polynomial.legendre.leggauss(settings.steps)
-    way = x - settings.baseline
-    total = torch.zeros_like(x)
-    for point, weight in zip((points + 1) / 2, weights / 2):
-        total += float(weight) * _gradient(
-            network, (settings.baseline + float(point) * way).detach(), targets
+    found: Tensor = (
+        _captum()
+        .IntegratedGradients(_logits(network))
+        .attribute(
+            x,
+            baselines=settings.baseline,
+            target=targets,
+            n_steps=settings.steps,
+            internal_batch_size=max(CHUNK, len(x)),
         )
-    return (total * way).sum(1)
+    )
+    return found.sum(1).to(x.dtype)
+
+
+class _Ending(nn.Module):
+    """From the output of the backbone's last stage to logits. The gradient ends at that map, so
+    what is before it is passed once, without one, and frozen stages do not matter."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.last = nn.Identity()
+        self._rest = partial(logits_of, model)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self._rest(self.last(features))
 
 
 @ATTRIBUTIONS.register("grad-cam")
@@ -178,10 +208,19 @@ def grad_cam(network: nn.Module, x: Tensor, targets: Tensor, settings: Settings,
     """The last stage's channels, weighted by their mean gradient, where they speak for the class
     (Selvaraju et al. 2017, arXiv:1610.02391); bilinear at the size of the image."""
     del settings, at
+    attr = _captum()
     with torch.no_grad():
         features = last_map(network, x)
-    features.requires_grad_()  # the map is where the gradient ends, so frozen stages do not matter
-    chosen = logits_of(network, features).gather(1, targets[:, None]).sum()
-    weights = torch.autograd.grad(chosen, features)[0].mean((2, 3), keepdim=True)
-    map_ = (weights * features.detach()).sum(1, keepdim=True).relu()
-    return F.interpolate(map_, size=x.shape[2:], mode="bilinear", align_corners=False)[:, 0]
+    ending = _Ending(network)
+    cam = attr.LayerGradCam(ending, ending.last).attribute(
+        features.requires_grad_(), targets, relu_attributions=True
+    )
+    found: Tensor = attr.LayerAttribution.interpolate(cam, x.shape[2:], "bilinear")
+    return found[:, 0]
+
+
+def _captum() -> Any:
+    """captum's attributions; imported when they are asked for, because they take half a second."""
+    from captum import attr
+
+    return attr

@@ -23,7 +23,7 @@ class SharedBatches:
 
     Shared images are no longer the site's secret, so what clips and noises the gradients of its
     own images leaves these alone. With `statistics` the running statistics of BatchNorm see shared
-    batches too, as they would in a plain second forward pass.
+    batches too, as they would in a plain second forward pass; the model is used on whole images.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class SharedBatches:
         targets: Tensor,
         batch_size: int,
         weight: float = 1.0,
-        statistics: bool = True,
+        statistics: bool = False,
     ) -> None:
         shape = tuple(site.inputs.images.shape[1:])
         if tuple(pixels.shape[1:]) != shape:

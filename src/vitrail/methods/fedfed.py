@@ -46,7 +46,7 @@ class FedOptions(Options):
     """The weight of the latent map's divergence from a standard normal."""
     weight: Positive = 1.0
     """The weight of the shared batch's loss."""
-    statistics: bool = True
+    statistics: bool = False
     """Whether BatchNorm's running statistics see what is shared."""
 
 

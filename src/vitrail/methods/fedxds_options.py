@@ -76,7 +76,7 @@ class XdsOptions(Options):
     """Boxes with more or less noise."""
     weight: Positive = 1.0
     """The weight of the shared batch's loss."""
-    statistics: bool = True
+    statistics: bool = False
     """Whether BatchNorm's running statistics see shared images."""
 
     @field_validator("removed")

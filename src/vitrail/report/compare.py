@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vitrail.config.load import flat
+from pydantic import ValidationError
+
+from vitrail.config.load import Loaded, explain, flat
+from vitrail.config.schema import Count, Table
 from vitrail.engine.loaded import Run, Where
 from vitrail.engine.sweep import release_name
 from vitrail.errors import RunError, nearest
@@ -33,14 +36,41 @@ class Comparison:
     notes: tuple[str, ...]
 
 
+class Ending(Table):
+    """`[sweep] compare`: how the runs of a grid are compared in the end."""
+
+    figure: str = "accuracy"
+    """accuracy, balanced_accuracy, auroc, loss, ..."""
+    baseline: str | None = None
+    """The row others are compared with; left out: fedavg, or the first."""
+    alternative: Alternative = "two-sided"
+    """Two-sided tests, or whether a row is greater or less than the baseline."""
+    last: Count = 1
+    """A run's figure is the mean of so many last evaluations."""
+
+
+def ending(loaded: Loaded) -> Ending:
+    """What a grid asks for in `[sweep] compare`."""
+    try:
+        return Ending.model_validate(loaded.sweep.get("compare", {}), strict=True)
+    except ValidationError as err:
+        raise explain(err, loaded.source, Ending, "sweep.compare") from None
+
+
 def compare_runs(
     paths: Sequence[Path],
     figure: str = "accuracy",
     baseline: str | None = None,
     where: Where = "auto",
     alternative: Alternative = "two-sided",
+    last: int = 1,
 ) -> list[Comparison]:
-    """One table per setting; runs that differ only in the seed are repeats of one row."""
+    """One table per setting; runs that differ only in the seed are repeats of one row.
+
+    A run's figure is the mean of its `last` evaluations. Nothing is compared where no run has any.
+    """
+    if last < 1:
+        raise RunError(f"a mean of {last} evaluations says nothing", where="--last", hint="Use 1.")
     runs = [Run(path) for path in paths]
     if len(runs) < 2:
         raise RunError("there is nothing to compare", hint="Name at least two run folders.")
@@ -53,6 +83,8 @@ def compare_runs(
     tables: dict[str, dict[str, dict[Hashable, list[tuple[int, float | None]]]]] = {}
     images = "the server's test images" if where == "server" else "the sites' own test images"
     notes = [f"on {images}"]
+    if last > 1:
+        notes.append(f"each run's figure is the mean of its last {last} evaluations")
     if alternative != "two-sided":
         notes.append(f"one-sided tests: is a row {alternative} than the first?")
     costs: dict[tuple[str, str], list[Cost]] = {}
@@ -73,11 +105,13 @@ def compare_runs(
             costs.setdefault((setting, label), []).append(cost_of(run))
         else:
             notes.append(f"{run.path} has no {figure}")
+    if not tables:
+        return []
     _check_baseline(baseline, {label for groups in tables.values() for label in groups})
     found = []
     for setting, groups in tables.items():
         values: dict[str, Figures] = {
-            label: {s: h[-1][1] for s, h in seeds.items()} for label, seeds in groups.items()
+            label: {s: _level(h, last) for s, h in seeds.items()} for label, seeds in groups.items()
         }
         first = (
             baseline
@@ -92,6 +126,13 @@ def compare_runs(
             )
         )
     return found
+
+
+def _level(history: Sequence[tuple[int, float | None]], last: int) -> float | None:
+    """The mean of the last evaluations; a figure that is missing among them leaves none."""
+    values = [value for _, value in history[-last:]]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def _check_baseline(baseline: str | None, labels: set[str]) -> None:
