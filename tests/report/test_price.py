@@ -54,7 +54,8 @@ def test_raw_and_noised_images_stand_beside_what_is_shared(played):
     assert float(noised[5]) == pytest.approx(10 * np.log10(1 / 0.2**2), abs=1.5)
     page = (folder / "figures" / "price.html").read_text(encoding="utf-8")
     assert page.count("<img") == 7 * price._SHOWN and "may see them" in page
-    assert (folder / "figures" / "price.png").stat().st_size < 400_000
+    assert page.count('<th scope="row">') == 7 + len(rows) and "<pre>" not in page
+    assert (folder / "figures" / "price-birds.png").stat().st_size < 400_000
     assert "price" in TABLES
 
 

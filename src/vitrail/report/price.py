@@ -32,7 +32,7 @@ from vitrail.engine.reference import images_of
 from vitrail.engine.sitefolder import SiteFolder
 from vitrail.engine.sweep import cells, played
 from vitrail.files import read_tensors, write_json, write_tensors, write_text
-from vitrail.report.price_page import price_figure, price_page
+from vitrail.report.price_page import price_figures, price_page
 from vitrail.report.tables import TABLES, OnCell, averaged, markdown
 from vitrail.rng import Key, server
 
@@ -241,7 +241,7 @@ def _cells(own: Sequence[Price]) -> list[str]:
 
 @TABLES.register("price")
 def price_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
-    """The table as Markdown; a page of pictures and, of the birds, a figure beside the runs."""
+    """The table as Markdown; a page of pictures and a figure for each kind of images beside it."""
     found: list[Price] = []
     seen: set[tuple[str, int]] = set()
     shown, every = [], cells(grid)
@@ -253,8 +253,9 @@ def price_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
         seen.add(case)
         if case[1] == every[0].loaded.config.run.seed:
             shown.append(read_tensors(folder / "prices" / f"{cell.name}.safetensors"))
-    text = markdown(HEAD, rows_of(found))
+    rows = rows_of(found)
+    text = markdown(HEAD, rows)
     write_text(folder / "figures" / "price.md", text + "\n")
-    write_text(folder / "figures" / "price.html", price_page(text, shown))
-    price_figure(shown, folder / "figures" / "price.png")
+    write_text(folder / "figures" / "price.html", price_page(HEAD, rows, shown))
+    price_figures(shown, folder / "figures")
     return text

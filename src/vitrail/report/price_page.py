@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vitrail.files import write_bytes
+from vitrail.files import folder_name, write_bytes
 from vitrail.report.curves import FONT
 from vitrail.report.evidence_html import page
 from vitrail.report.leakage_page import STYLE, line, picture
@@ -21,20 +21,35 @@ _FIGURE = 4  # images of the figure
 TRUTH = "truth"
 
 
-def price_page(table: str, shown: Sequence[Shown]) -> str:
-    """One HTML document: the table as text, then originals, shared and denoised images."""
-    body = [f"<section><h2>Figures</h2><pre>{escape(table)}</pre></section>"]
+def price_page(head: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[Shown]) -> str:
+    """One HTML document: the table, then originals, shared and denoised images."""
+    body = [f"<section><h2>Figures</h2>{_table(head, rows)}</section>"]
     for name, pictures in _together(shown).items():
-        rows = [
+        lines = [
             line(title, images.clamp(0, 1), [""] * len(images))
             for title, images in pictures.items()
         ]
-        drawn = f'<table class="loot"><tbody>{"".join(rows)}</tbody></table>'
+        drawn = f'<table class="loot"><tbody>{"".join(lines)}</tbody></table>'
         group = f'<div class="wide" tabindex="0" role="group" aria-label="Pictures">{drawn}</div>'
         body.append(f"<section><h2>{escape(name)}</h2>{group}</section>")
     lead = '<p class="soft">It shows the sites\' images: it is for those who may see them.</p>'
     made = page("The price of sharing images", lead, body)
     return made.replace("</style>", f"{STYLE}</style>", 1)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """What is shared names a row; luck would find 1 image in hundreds and an area of 0.5."""
+    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    told = [
+        "".join(
+            f'<th scope="row">{escape(cell)}</th>' if at == 1 else f"<td>{escape(cell)}</td>"
+            for at, cell in enumerate(row)
+        )
+        for row in rows
+    ]
+    body = "".join(f"<tr>{cells}</tr>" for cells in told)
+    table = f'<table class="figures"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="wide" tabindex="0" role="group" aria-label="Figures">{table}</div>'
 
 
 def _together(shown: Sequence[Shown]) -> dict[str, dict[str, Tensor]]:
@@ -48,17 +63,21 @@ def _together(shown: Sequence[Shown]) -> dict[str, dict[str, Tensor]]:
     return found
 
 
-def price_figure(shown: Sequence[Shown], path: Path) -> None:
-    """The embedded birds as a figure for a page: images across, what became of them down."""
-    birds = _together([one for one in shown if one[1]["data"] == "birds"]).get("birds")
-    if birds is None:
-        return
-    figure = Figure(figsize=(1.9 + 0.9 * _FIGURE, 0.9 * len(birds)), dpi=80)
-    axes = figure.subplots(len(birds), _FIGURE, squeeze=False)
-    for down, (title, images) in enumerate(birds.items()):
+def price_figures(shown: Sequence[Shown], folder: Path) -> None:
+    """A figure for each kind of images, `price-KIND.png`."""
+    for name, pictures in _together(shown).items():
+        _draw(pictures, folder / f"price-{folder_name(name)}.png")
+
+
+def _draw(pictures: Mapping[str, Tensor], path: Path) -> None:
+    """Images across, what became of them down."""
+    figure = Figure(figsize=(1.9 + 0.9 * _FIGURE, 0.9 * len(pictures)), dpi=80)
+    axes = figure.subplots(len(pictures), _FIGURE, squeeze=False)
+    for down, (title, images) in enumerate(pictures.items()):
         for across, image in zip(range(_FIGURE), images):
             cell = axes[down][across]
-            cell.imshow(picture(image))
+            drawn = picture(image)
+            cell.imshow(drawn, cmap="gray" if drawn.mode == "L" else None, vmin=0, vmax=255)
             cell.set_xticks([])
             cell.set_yticks([])
             for side in cell.spines.values():
