@@ -208,15 +208,58 @@ def test_a_noised_heatmap_of_a_class_is_told_with_its_budget(tiny):
         ({"protection": "metric", "sigma": 0}, "needs noise"),
         ({"protection": "local-dp", "regions": [{"box": [0, 0, 1, 1], "factor": 0.5}]}, "void"),
         ({"boxes": [[0.5, 0.5, 0.5, 0.5]]}, "holds no pixel"),
+        ({"regions": [{"box": [0.5, 0.5, 0.5, 0.5], "factor": 2.0}]}, "holds no pixel"),
         ({"heat_epsilon": 1.0}, 'mask_from = "class"'),
         ({"heat_epsilon": 1.0, "mask_from": "class", "heat_noise": 1.0}, "leave out heat_noise"),
         ({"sparsity": 80}, "method.sparsity"),
     ],
     ids=lambda v: str(v)[:40],
 )
-def test_what_cannot_be_meant_is_refused_in_a_sentence(tiny, method, told):
+def test_what_cannot_be_meant_is_refused_in_a_sentence(tiny, tmp_path, method, told):
     with pytest.raises(ConfigError, match=told):
         tiny(method={"name": "fedxds", **method})
+    assert not (tmp_path / "run").exists(), "before a round is played"
+
+
+def test_a_network_without_relevance_rules_is_refused_before_the_warm_up(tiny, tmp_path):
+    plugin = tmp_path / "smooth.py"
+    plugin.write_text(
+        "from torch import nn\n"
+        "from vitrail.models.backbone import BACKBONES, Backbone\n"
+        "class Smooth(Backbone):\n"
+        "    def __init__(self, channels, width):\n"
+        "        super().__init__(width)\n"
+        "        self.low = nn.Sequential(nn.Conv2d(channels, width, 3), nn.LocalResponseNorm(2))\n"
+        "    def stages(self):\n"
+        "        return (('low', self.low),)\n"
+        "@BACKBONES.register('smooth-for-assets')\n"
+        "def smooth(in_channels=3, width=None, norm='batch'):\n"
+        "    return Smooth(in_channels, width or 4)\n",
+        encoding="utf-8",
+    )
+    own = {"model": {"backbone": "smooth-for-assets"}, "run": {"plugins": [str(plugin)]}}
+    with pytest.raises(ConfigError, match="no relevance rule for LocalResponseNorm"):
+        tiny(method={"name": "fedxds"}, **own)
+    assert not (tmp_path / "run").exists()
+    run = tiny(method={"name": "fedxds", "attribution": "gradient"}, **own)
+    assert lines(run, run.sites[0], "images")
+
+
+def test_two_runs_with_other_budgets_share_no_noise(tiny):
+    """Refuted if (s2 o1 - s1 o2) / (s2 - s1) is the masked image, whose removed pixels are zero."""
+    own = {"name": "fedxds", "warmup": 0, "protection": "local-dp", "epsilon_label": 50.0}
+    seen = []
+    for epsilon in (8.0, 4.0):
+        run = tiny(out=f"run-{epsilon}", method={**own, "epsilon": epsilon},
+                   run={"record_updates": True})  # fmt: skip
+        first = run.sites[0]
+        (line,) = lines(run, first, "images")
+        file = run.path / "server/transcript/round-00001/updates" / f"{first}.safetensors"
+        seen.append((line["sigma"], read_tensors(file)[0]["images/pixels"].double()))
+    (s1, o1), (s2, o2) = seen
+    assert s2 > s1 and o1.shape == o2.shape
+    guess = (s2 * o1 - s1 * o2) / (s2 - s1)
+    assert float((guess.abs() < 0.01).double().mean()) < 0.05 and float(guess.std()) > s1
 
 
 FIELDS = (

@@ -11,6 +11,7 @@ from vitrail.explain import lrp_layers
 from vitrail.explain.attribution import Settings, attribute
 from vitrail.explain.lrp_rules import FLAT, Z_PLUS, propagate, stabilized
 from vitrail.models import build
+from vitrail.models.backbones.layers import Sum
 from vitrail.rng import scope, server
 
 SIZES = {
@@ -130,12 +131,13 @@ def test_a_residual_network_as_computed_by_hand(name):
 @pytest.mark.parametrize("name", SIZES)
 def test_every_layer_conserves_relevance_but_for_what_its_bias_keeps(name, monkeypatch):
     net, x = trained(name).double(), images(name).double()
-    seen = []
+    seen, biases = [], []
 
     def watched(rule, relevance, x, weight, bias, layer):
         found = propagate(rule, relevance, x, weight, bias, layer)
         kept = bias_share(rule, relevance, x, weight, bias, layer)
         out, back = relevance.flatten(1).sum(1), found.flatten(1).sum(1)
+        biases.append(kept)
         scale = relevance.abs().flatten(1).sum(1) + 1e-12
         seen.append((rule.name, float(((back + kept - out) / scale).abs().max())))
         return found
@@ -144,6 +146,10 @@ def test_every_layer_conserves_relevance_but_for_what_its_bias_keeps(name, monke
     found = attribute("lrp", net, x, TARGETS)
     assert found.isfinite().all() and {"flat", "z+", "epsilon"} == {rule for rule, _ in seen}
     assert max(error for _, error in seen) < 1e-4, max(seen, key=lambda s: s[1])
+    # and over the whole network, residual sums and forks included: what started is what arrives
+    # and what biases kept, so that nothing is doubled where paths meet or part
+    arrived = found.sum((1, 2)) + torch.stack(biases).sum(0)
+    torch.testing.assert_close(arrived, torch.ones(3, dtype=torch.float64), rtol=0, atol=1e-4)
 
 
 def bias_share(rule, relevance, x, weight, bias, layer):
@@ -217,6 +223,25 @@ def test_nothing_is_left_on_the_model(name):
     assert all(torch.equal(before[n], t) for n, t in net.state_dict().items())
 
 
+class Standardized(nn.Conv2d):
+    """A convolution whose weights are not those it has."""
+
+    def forward(self, x):
+        return self._conv_forward(x, self.weight - self.weight.mean(), self.bias)
+
+
+class Twice(nn.Module):
+    """A convolution's output, bare and normalized."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.sum = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), Sum()
+
+    def forward(self, x):
+        y = self.conv(x)
+        return self.sum(self.norm(y), y)
+
+
 class Odd(nn.Module):
     def __init__(self, middle):
         super().__init__()
@@ -236,6 +261,8 @@ class Odd(nn.Module):
         (nn.LocalResponseNorm(2), "LocalResponseNorm"),
         (nn.InstanceNorm2d(4), r"InstanceNorm2d \(middle\)"),
         (nn.BatchNorm2d(4, track_running_stats=False), "without running statistics"),
+        (Standardized(4, 4, 1), r"Standardized \(middle\)"),
+        (Twice(), "normalized in one place and used in another"),
     ],
 )
 def test_what_no_rule_covers_is_named_and_the_model_comes_back(middle, named):
@@ -247,8 +274,9 @@ def test_what_no_rule_covers_is_named_and_the_model_comes_back(middle, named):
 
 
 def test_any_module_that_rules_cover_will_do():
-    net = Odd(nn.ReLU())
-    assert attribute("lrp", net, images("small-cnn"), TARGETS).abs().sum() > 0
+    for middle in (nn.ReLU(), nn.Sequential(), nn.Sequential(nn.Sequential(), nn.ReLU())):
+        net = Odd(middle)
+        assert attribute("lrp", net, images("small-cnn"), TARGETS).abs().sum() > 0
 
 
 @pytest.mark.parametrize("head", ["protopnet", "tesnet", "fedgrasp"])

@@ -35,7 +35,7 @@ def site():
         rows=SimpleNamespace(train=np.arange(5)),
         model=SimpleNamespace(network=network),
         key=KEY.at("round", 1),
-        message="asked",
+        noise=KEY.at("noise"),
         lines=[],
     )
 

@@ -100,7 +100,7 @@ def test_a_class_that_a_site_lacks_guides_nothing(desk):
 def slow_tip(d, options, chosen):
     """The decided algorithm, kernel by kernel, with a DFT written as sums."""
     names = [n for n in chosen if n]
-    source = d.site.key.at("release", "tip", d.site.message, "noise").stream()
+    source = d.site.noise.at("release", "tip", "noise").stream()
     sensitivity = 2 * options["clip"] / len(d.site.rows.train)
     zeta = math.sqrt(2 * math.log(1.25 / options["delta"])) * sensitivity / options["epsilon"]
     beta = min(1.0, zeta / len(names))

@@ -11,7 +11,7 @@ from vitrail.engine.tasks import Task
 from vitrail.errors import ConfigError
 from vitrail.files import read_tensors
 from vitrail.local.optimizer import OptimizerSettings
-from vitrail.local.session import Context
+from vitrail.local.session import Context, Site
 from vitrail.models.flat import Layout
 from vitrail.models.parts import TensorSpec
 from vitrail.release import DEFENSES, Additive, Defense, Noise, Update
@@ -205,7 +205,9 @@ class FakeSite:
         self.layout = Layout.of(specs)
         self.received = torch.zeros(self.layout.size)
         self.key = Key(secret, ("round", "1"))
-        self.message = "asked"
+        self.message, self.cause = "asked", "this run"
+
+    noise = Site.noise
 
 
 def passed(tensors, energy=None, site=None):
@@ -251,6 +253,10 @@ def test_another_message_for_the_same_round_gets_other_noise():
     first.message = Task("site-1", 1, sites=2, base=1).answers("digest")
     (one, _), (two, _) = passed(ones, site=first), passed(ones, site=other)
     assert not torch.isclose(one["model/w"], two["model/w"], atol=1e-6).any()
+    third = FakeSite()
+    third.message, third.cause = first.message, "a run with another budget"
+    (three, _) = passed(ones, site=third)
+    assert not torch.isclose(one["model/w"], three["model/w"], atol=1e-6).any()
 
 
 def test_a_server_that_knows_the_seed_cannot_repeat_the_noise_of_a_site_with_a_secret():

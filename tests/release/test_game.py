@@ -57,7 +57,7 @@ def whole_site(factor):
     ctx = SimpleNamespace(round=1)
 
     def mechanism(there, key):
-        site = SimpleNamespace(name="a", model=model, received=received, key=key, message="m")
+        site = SimpleNamespace(name="a", model=model, received=received, noise=key)
         views = model.layout.views(received + change if there else received.clone())
         tensors = {f"model/{name}": tensor for name, tensor in views.items()}
         sent, _ = defense.apply(Update("a", 1, "train", tensors), site, ctx)

@@ -10,7 +10,7 @@ import torch
 
 import vitrail
 from vitrail.config.schema import Release
-from vitrail.engine.host import Host
+from vitrail.engine.host import Host, cause_of
 from vitrail.engine.plan import make_plan
 from vitrail.errors import ConfigError
 from vitrail.files import read_tensors
@@ -153,7 +153,7 @@ def noise_of(run, key, deviation):
     names = [n for n, *_ in next(x for x in lines if x["kind"] == "declaration")["tensors"]]
     like = {name: up[name] for name in names}
     message = next(x for x in lines if x["kind"] == "release")["message"]
-    at = key.at("round", 1, "release", "client-dp", message)
+    at = key.at("round", 1, "noise", cause_of(run.config), message, "release", "client-dp")
     drawn = gaussian(like, deviation, at.stream())
     return {n: up[n].double() - down[n].double() - drawn[n] for n in up}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import tempfile
 import time
 from collections.abc import Mapping
@@ -11,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from vitrail.config.schema import Config
 from vitrail.data.augment import view as turned
 from vitrail.data.partition import SiteRows
 from vitrail.engine.plan import Plan, StagePlan
@@ -34,6 +37,15 @@ from vitrail.rng import Key, simulated_site
 HOME = "home/"
 OWN = "own/"
 MODEL = "model/"
+
+
+def cause_of(config: Config, run: str = "") -> str:
+    """What noise depends on beside the message: the mechanisms and, where the secret is not that
+    of a simulation, the run. A site's secret outlives both."""
+    sections = (config.method, config.release)
+    told = [section.model_dump(mode="json", exclude_none=True) for section in sections]
+    text = json.dumps([run, *told], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class Host:
@@ -136,6 +148,7 @@ class Host:
             down=down.tensors,
             assets=self._held(task, folder),
             message=task.answers(down.digest),
+            cause=cause_of(self.plan.config, self.run if self.root else ""),
         )
 
     def _note(self, folder: SiteFolder, task: Task, metrics: dict[str, float | None]) -> None:

@@ -78,7 +78,7 @@ def _start(loaded: Loaded, folder: RunFolder, on_round: OnRound | None, crew: Cr
         plan, network = plan_of(loaded, federation)
         pick_device(loaded.config.run.device)
         _check_sites(plan, federation)
-        _check_map(network, federation)
+        check_network(plan, network, int(federation.images.images.shape[1]))
         bench = _bench(plan, network, federation)
     except ConfigError as err:
         raise err.in_file(loaded.source) from None
@@ -145,13 +145,14 @@ def check_together(plan: Plan, sites: int) -> None:
         )
 
 
-def _check_map(network: Network, federation: Federation) -> None:
-    """Heads over patches see one image: what does not fit its map is refused before the start."""
+def check_network(plan: Plan, network: Network, size: int) -> None:
+    """Refuse before the start what would fail later: a head over patches that does not fit its
+    map, a network that the method cannot use."""
     if isinstance(network.head, PartHead):
-        size, channels = federation.images.images.shape[1], _channels(federation)
         network.eval()
         with torch.inference_mode():
-            network(torch.zeros(1, channels, size, size))
+            network(torch.zeros(1, plan.channels, size, size))
+    plan.method.check_network(network, (size, size, plan.channels))
 
 
 @contextmanager

@@ -34,12 +34,16 @@ _RULES = ("_Linear", "_Pass", "_Split")
 
 
 def check_graph(output: Tensor) -> None:
-    """Refuse a graph with an operation that is neither a rule's nor a mere move of numbers."""
+    """Refuse a graph with an operation that is neither a rule's nor a mere move of numbers, and a
+    normalization that was folded into a convolution whose bare output is used as well."""
     waiting: list[Any] = [output.grad_fn]
     seen: set[Any] = set()
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
+        if node is None:
+            continue
+        if node in seen:
+            _check_folded(node)
             continue
         seen.add(node)
         kind = type(node).__name__.rstrip("0123456789").removesuffix("Backward")
@@ -51,3 +55,14 @@ def check_graph(output: Tensor) -> None:
                 hint="Make it a module (ReLU, Sum, AdaptiveAvgPool2d), or use another attribution.",
             )
         waiting.extend(before for before, _ in node.next_functions)
+
+
+def _check_folded(node: Any) -> None:
+    """A convolution that is used twice has no normalization of its own."""
+    if getattr(getattr(node, "call", None), "folded", False):
+        raise ConfigError(
+            "there is no relevance rule for a convolution that is normalized in one place and used "
+            "in another too",
+            where="attribution",
+            hint="Use gradient, smoothgrad, integrated-gradients or grad-cam with this model.",
+        )

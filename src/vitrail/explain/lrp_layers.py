@@ -45,7 +45,27 @@ ACTIVATIONS = (
 )
 # What only moves numbers: its own gradient hands relevance to where they came from. Max pooling
 # is among them: the winner takes all.
-MOVES = (nn.MaxPool2d, nn.AdaptiveMaxPool2d, nn.Identity, nn.Flatten, nn.Dropout, Concat)
+MOVES = (
+    nn.MaxPool2d,
+    nn.AdaptiveMaxPool2d,
+    nn.Identity,
+    nn.Flatten,
+    nn.Dropout,
+    nn.Sequential,
+    Concat,
+)
+# What a rule stands for: a subclass with a forward pass of its own is another layer.
+RULED = (
+    nn.Conv2d,
+    nn.Linear,
+    nn.BatchNorm2d,
+    nn.GroupNorm,
+    nn.AvgPool2d,
+    nn.AdaptiveAvgPool2d,
+    Sum,
+    SamePad,
+    *ACTIVATIONS,
+)
 
 
 @dataclass
@@ -56,9 +76,11 @@ class Call:
     layer: Linear
     weight: Tensor
     bias: Tensor | None
+    folded: bool = False
 
     def fold(self, scale: Tensor, shift: Tensor) -> None:
         """Take a normalization behind this convolution into its weights: scale * y + shift."""
+        self.folded = True
         self.weight = self.weight * scale.view(-1, *[1] * (self.weight.dim() - 1))
         self.bias = shift if self.bias is None else self.bias * scale + shift
 
@@ -235,7 +257,10 @@ def _refuse(module: nn.Module, name: str, *_: object) -> Tensor:
 def _place(run: Pass, name: str, module: nn.Module) -> None:
     """Put the rule of a module's kind in its place."""
     forward = module.forward
-    if isinstance(module, LinearHead):
+    kind = next((kind for kind in RULED if isinstance(module, kind)), None)
+    if kind is not None and type(module).forward is not kind.forward:
+        run.put(module, "forward", partial(_refuse, module, name))
+    elif isinstance(module, LinearHead):
         run.put(module, "reduce", partial(averaged, module.reduce))
         run.put(module, "forward", lambda z: {"logits": run.dense(module, z)})
     elif isinstance(module, nn.Conv2d):
@@ -254,7 +279,7 @@ def _place(run: Pass, name: str, module: nn.Module) -> None:
         run.put(module, "forward", _Split.apply)
     elif isinstance(module, SamePad):
         run.put(module, "forward", partial(run.pad, forward))
-    elif not isinstance(module, MOVES) and not any(module.children()):
+    elif not isinstance(module, MOVES) and next(module.children(), None) is None:
         run.put(module, "forward", partial(_refuse, module, name))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from vitrail.config import Loaded
 from vitrail.engine.bench import make_bench
 from vitrail.engine.folder import RunFolder
-from vitrail.engine.run import Engine, OnRound, check_together, held
+from vitrail.engine.run import Engine, OnRound, check_network, check_together, held
 from vitrail.engine.settle import settled
 from vitrail.errors import ConfigError
 from vitrail.files import write_json
@@ -44,8 +44,11 @@ def coordinate(
     plan, network = agreed_plan(loaded)
     if plan.secure:
         check_together(plan, sites)
+    size = int(loaded.config.data.image_size or 0)
     try:
-        bench = make_bench(plan, network, int(loaded.config.data.image_size or 0))
+        if size:
+            check_network(plan, network, size)
+        bench = make_bench(plan, network, size)
     except ConfigError as err:
         raise err.in_file(loaded.source) from None
     if fresh:

@@ -52,8 +52,18 @@ class Site:
     out: dict[str, Tensor] = field(default_factory=dict)  # what phases made to be sent
     lines: list[dict[str, Any]] = field(default_factory=list)  # what the ledger is to say of it
     assets: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)  # kept at the site
-    message: str = ""  # what this turn answers: another message gets other noise
+    message: str = ""  # what this turn answers
+    cause: str = ""  # the run and the mechanisms that this turn belongs to
     aside: int = 0  # images that steps saw beside the site's own batches
+
+    @property
+    def noise(self) -> Key:
+        """The root of draws that hide something; they stay unknown as long as `key` does.
+
+        Another message, another run and another mechanism get other draws: two answers with the
+        same ones and another scale would tell what both hide.
+        """
+        return self.key.at("noise", self.cause, self.message)
 
     @property
     def drift(self) -> Tensor:

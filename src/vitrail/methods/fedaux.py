@@ -156,7 +156,7 @@ class TellScore:
         w = regression(own, other, options.penalty)
         moves = sensitivity(len(own) + len(other), options.penalty)
         sigma = gaussian.sigma(options.epsilon, options.delta, moves)
-        noise = site.key.at(SCORE, site.message).stream().normal(w.shape, torch.float64)
+        noise = site.noise.at(SCORE).stream().normal(w.shape, torch.float64)
         found = (w + sigma * noise).float()[None]
         site.out = {DIRECTION: found}
         site.lines.append(

@@ -99,7 +99,7 @@ class ShareFeatures:
         left, labels = remainders(site, ctx), torch.from_numpy(site.inputs.labels[site.rows.train])
         pixels, targets = [], []
         for view, sigma in enumerate(ctx.options.sigmas):
-            key = site.key.at(SHARE, site.message, view)
+            key = site.noise.at(SHARE, view)
             found = protect(left, labels, ctx.classes, Protection(sigma=sigma), key)
             pixels.append(found.pixels)
             targets.append(found.targets)

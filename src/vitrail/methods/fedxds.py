@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+
 from vitrail.aggregate.sums import Sums
 from vitrail.config import schema
+from vitrail.explain.attribution import Settings, attribute
 from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.phases import Sees
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.share import Chosen, choose
-from vitrail.local.share_filters import EMBEDDINGS
+from vitrail.local.share_filters import EMBEDDINGS, inside
 from vitrail.methods.fedxds_options import XdsOptions
 from vitrail.methods.method import METHODS, About
 from vitrail.methods.server import Server
 from vitrail.methods.shared_images import IMAGES, SHARE, TRAIN, SharesImages, early_rounds
 from vitrail.methods.stage import Stage
+from vitrail.models.network import Network
 from vitrail.release.distances import Distances
 from vitrail.release.images import Protected, protect
 from vitrail.release.message import Field
@@ -46,7 +50,7 @@ class ShareImages:
 
 def shared_by(site: Site, options: XdsOptions, classes: int) -> tuple[Chosen, Protected]:
     """What a site would share under these options, before and after protection."""
-    key = site.key.at(SHARE, site.message)
+    key = site.noise.at(SHARE)
     chosen = choose(site, options.choice(), key)
     how = options.protect(site.name)
     distances = None
@@ -81,6 +85,14 @@ class FedXDS(SharesImages):
         every = [self.options.protect(name) for name in (None, *self.options.budgets)]
         span = min(how.span[0] for how in every), max(how.span[1] for how in every)
         return (), self.image_fields(about, span, proved=all(how.formal for how in every))
+
+    def check_network(self, network: Network, image: tuple[int, int, int]) -> None:
+        """Attribute one gray image and look into all boxes, rather than fail after the warm-up."""
+        height, width, channels = image
+        for box in (*self.options.boxes, *(region.box for region in self.options.regions)):
+            inside(box, height, width)
+        gray, first = torch.zeros(1, channels, height, width), torch.zeros(1, dtype=torch.int64)
+        attribute(self.options.attribution, network, gray, first, Settings(steps=1, samples=1))
 
     def protection(self, site: str) -> str:
         """The mode of protection at a site, its noise, and whether a proof covers all of it."""

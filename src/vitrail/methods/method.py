@@ -22,6 +22,7 @@ from vitrail.methods.bench import Bench
 from vitrail.methods.server import Server
 from vitrail.methods.stage import Stage, Table
 from vitrail.models.flat import Region
+from vitrail.models.network import Network
 from vitrail.registry import Registry
 from vitrail.release.message import Field
 
@@ -108,6 +109,11 @@ class Method:
         """What else goes down and up in one stage only: shared images, another model's tensors."""
         del stage, about
         return (), ()
+
+    def check_network(self, network: Network, image: tuple[int, int, int]) -> None:
+        """Refuse a network that the method cannot use on images [height, width, channels], before
+        the run starts."""
+        del network, image
 
     def check_bench(self, bench: Bench) -> None:
         """Refuse public images that the method cannot use, before the run starts."""

@@ -68,12 +68,8 @@ class Defense:
         )
 
     def key(self, site: Site) -> Key:
-        """The root of its draws in this turn: the site's own secret, which the server has not.
-
-        Two messages of one round get different noise, so that their answers tell nothing together
-        that is not accounted for twice.
-        """
-        return site.key.at("release", self.name, site.message)
+        """The root of its draws in this turn: the site's own secret, which the server has not."""
+        return site.noise.at("release", self.name)
 
     def images(self, site: Site) -> int:
         """The number of a site's images that its scale of noise goes by."""

@@ -14,8 +14,9 @@ from vitrail.config import Loaded
 from vitrail.engine.federation import Federation, dealt
 from vitrail.engine.hire import host_of
 from vitrail.engine.host import Host
-from vitrail.engine.plan import Plan, StagePlan, make_plan
+from vitrail.engine.plan import Plan, StagePlan
 from vitrail.engine.reference import with_features
+from vitrail.engine.run import check_network, plan_of
 from vitrail.engine.settle import settled
 from vitrail.errors import ConfigError, nearest
 from vitrail.local.share import Chosen
@@ -44,10 +45,8 @@ class Previewer:
         try:
             self.loaded = replace(loaded, config=settled(loaded))
             self.federation: Federation = dealt(self.loaded)
-            images = self.federation.images
-            size, channels = int(images.images.shape[1]), int(images.images.shape[3])
-            examples = {name: len(rows.train) for name, rows in self.federation.sites.items()}
-            self.plan, network = make_plan(self.loaded, images.classes, channels, examples, size)
+            self.plan, network = plan_of(self.loaded, self.federation)
+            check_network(self.plan, network, int(self.federation.images.images.shape[1]))
             self.stage = _sharing(self.plan)
         except ConfigError as err:
             raise err.in_file(loaded.source) from None
