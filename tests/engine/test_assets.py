@@ -212,6 +212,9 @@ def test_a_noised_heatmap_of_a_class_is_told_with_its_budget(tiny):
         ({"heat_epsilon": 1.0}, 'mask_from = "class"'),
         ({"heat_epsilon": 1.0, "mask_from": "class", "heat_noise": 1.0}, "leave out heat_noise"),
         ({"sparsity": 80}, "method.sparsity"),
+        ({"protection": "local-dp", "budgets": {"site-0": 1.0}}, r"method\.budgets.*'site-0'"),
+        ({"protection": "local-dp", "delta": 0.9}, r"method\.delta.*publishing one of them"),
+        ({"protection": "metric", "delta": 0.9}, r"method\.delta.*publishing one of them"),
     ],
     ids=lambda v: str(v)[:40],
 )
@@ -219,6 +222,15 @@ def test_what_cannot_be_meant_is_refused_in_a_sentence(tiny, tmp_path, method, t
     with pytest.raises(ConfigError, match=told):
         tiny(method={"name": "fedxds", **method})
     assert not (tmp_path / "run").exists(), "before a round is played"
+
+
+@pytest.mark.parametrize("protection", ["metric", "local-dp"])
+def test_layers_that_stay_home_void_what_masks_promise(tiny, protection):
+    own = {"model": {"backbone": "resnet8", "width": 4, "norm": "home"}}
+    with pytest.raises(ConfigError, match=r"model\.norm: layers that stay home.*group"):
+        tiny(method={"name": "fedxds", "protection": protection}, **own)
+    run = tiny(method={"name": "fedxds"}, **own)
+    assert lines(run, run.sites[0], "images")[0]["guarantee"] == "empirical: no formal guarantee"
 
 
 def test_a_network_without_relevance_rules_is_refused_before_the_warm_up(tiny, tmp_path):

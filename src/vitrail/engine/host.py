@@ -41,8 +41,9 @@ MODEL = "model/"
 
 def cause_of(config: Config, run: str = "") -> str:
     """What noise depends on beside the message: the mechanisms and, where the secret is not that
-    of a simulation, the run. A site's secret outlives both."""
-    sections = (config.method, config.release)
+    of a simulation, the run. A site's secret outlives both. Masks of a secure sum come off again,
+    so it is no mechanism of its own."""
+    sections = (config.method, config.release.model_copy(update={"secure_sum": False}))
     told = [section.model_dump(mode="json", exclude_none=True) for section in sections]
     text = json.dumps([run, *told], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

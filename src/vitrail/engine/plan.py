@@ -185,7 +185,8 @@ def make_plan(
     layout = Layout.of(inventory(network))
     check_findings(config.debias, network, classes)
     side = size or config.data.image_size or ANY
-    about = About(len(classes), (side, side, channels), network.channels, bool(network.cut))
+    home = config.model.norm == "home" and bool(norms_of(network))
+    about = About(len(classes), (side, side, channels), network.channels, bool(network.cut), home)
     stages = _stages(config, method, network, classes, about)
     _check_models(config, method, stages)
     setting = Setting(

@@ -6,7 +6,7 @@ Heatmaps are taken for the TRUE class of each image; the lowest ones of its pixe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -22,6 +22,7 @@ from vitrail.rng import Key
 # A gradient's sign says in which direction a pixel would help, not whether it does.
 ABSOLUTE = ("gradient", "smoothgrad")
 _GRAY = 128
+_PART = 256  # images that are attributed at once
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,13 @@ def heatmaps(site: Site, rows: Rows, choice: Choice, key: Key) -> Tensor:
             choice,
         )
         return _noised(found, choice, key)[torch.searchsorted(classes, labels)]
-    x = inputs.normalize(inputs.images[rows]).to(inputs.device)
-    heat = attribute(choice.attribution, network, x, labels.to(inputs.device), settings).cpu()
+    parts = [torch.empty(0, *inputs.images.shape[1:3])]
+    for at in range(0, len(rows), _PART):
+        own = replace(settings, key=settings.key.at("part", at))
+        x = inputs.normalize(inputs.images[rows[at : at + _PART]]).to(inputs.device)
+        target = labels[at : at + _PART].to(inputs.device)
+        parts.append(attribute(choice.attribution, network, x, target, own).cpu())
+    heat = torch.cat(parts)
     heat = _noised(_ranked(heat, choice), choice, key)
     if choice.source == "class":
         heat = unit_length(heat) if choice.heat_sigma else heat

@@ -28,6 +28,7 @@ from vitrail.methods.stage import Stage
 from vitrail.models.parts import PARTS
 from vitrail.release import gaussian
 from vitrail.release.message import ANY, KEEP, Field
+from vitrail.release.promise import check_delta
 from vitrail.rng import Key
 
 WARM_UP, SCORE, TRAIN = "warm-up", "score", "train"
@@ -67,6 +68,11 @@ class FedAux(Method):
     needs = "all"
     at_server = True
     public = True
+
+    def check_sites(self, examples: Mapping[str, int], everybody: bool) -> None:
+        """The score's delta is small beside the number of images."""
+        del everybody
+        check_delta(self.options.delta, examples, "method.delta")
 
     def check_bench(self, bench: Bench) -> None:
         """There must be images to distill on beside the negatives."""

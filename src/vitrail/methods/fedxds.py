@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ import torch
 
 from vitrail.aggregate.sums import Sums
 from vitrail.config import schema
+from vitrail.errors import ConfigError, nearest
 from vitrail.explain.attribution import Settings, attribute
 from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.phases import Sees
@@ -24,6 +26,7 @@ from vitrail.models.network import Network
 from vitrail.release.distances import Distances
 from vitrail.release.images import Protected, protect
 from vitrail.release.message import Field
+from vitrail.release.promise import check_delta
 
 WARM_UP = "warm-up"
 
@@ -83,8 +86,28 @@ class FedXDS(SharesImages):
         if stage != SHARE:
             return (), ()
         every = [self.options.protect(name) for name in (None, *self.options.budgets)]
+        if about.home and any(how.formal for how in every):
+            raise ConfigError(
+                f"layers that stay home learned from all of a site's images, and masks depend on "
+                f"them: {self.options.protection!r} would promise what it does not keep",
+                where="model.norm",
+                hint='Use "average" or "group", or protection = "paper", which promises nothing.',
+            )
         span = min(how.span[0] for how in every), max(how.span[1] for how in every)
         return (), self.image_fields(about, span, proved=all(how.formal for how in every))
+
+    def check_sites(self, examples: Mapping[str, int], everybody: bool) -> None:
+        """Budgets name sites that exist, and delta is small beside the number of images."""
+        options = self.options
+        for name in options.budgets if everybody else ():
+            if name not in examples:
+                raise ConfigError(
+                    f"there is no site {name!r}",
+                    where="method.budgets",
+                    hint=nearest(name, examples),
+                )
+        if options.protection != "paper" and options.norm == "l2":
+            check_delta(options.delta, examples, "method.delta")
 
     def check_network(self, network: Network, image: tuple[int, int, int]) -> None:
         """Attribute one gray image and look into all boxes, rather than fail after the warm-up."""

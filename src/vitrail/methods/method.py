@@ -33,12 +33,14 @@ Roster = Mapping[str, Mapping[str, float]]
 class About:
     """What a method may know of a run when it declares its messages: how many classes, the shape
     of an image [height, width, channels], the sides being `ANY` where nobody knows yet, the
-    channels of the map that the head sees, and whether stages before it are frozen."""
+    channels of the map that the head sees, whether stages before it are frozen, and whether some
+    tensors stay at the sites, so that nobody else knows a site's network."""
 
     classes: int
     image: tuple[int, int, int]
     features: int
     frozen: bool = False
+    home: bool = False
 
 
 class Options(schema.Table):
@@ -114,6 +116,11 @@ class Method:
         """Refuse a network that the method cannot use on images [height, width, channels], before
         the run starts."""
         del network, image
+
+    def check_sites(self, examples: Mapping[str, int], everybody: bool) -> None:
+        """Refuse options that do not fit these sites of so many training images: all of them, or
+        the one that plays here."""
+        del examples, everybody
 
     def check_bench(self, bench: Bench) -> None:
         """Refuse public images that the method cannot use, before the run starts."""

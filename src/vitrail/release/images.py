@@ -19,9 +19,10 @@ from vitrail.release import gaussian
 from vitrail.release.distances import Distances, curve
 from vitrail.release.promise import NO_GUARANTEE
 from vitrail.release.responses import randomized
-from vitrail.rng import Key
+from vitrail.rng import Key, Stream
 
 Mode = Literal["paper", "local-dp", "metric"]
+_PART = 256  # images
 COVERS = "the shared images only; model updates: separate lines"
 
 
@@ -108,8 +109,12 @@ def protect(
         pixels = clipped(pixels, how.clip)
         if how.group > 1:
             pixels, targets = means(pixels, targets, how.group, key.at("groups"))
-    noise = _noise(pixels, how, key.at("pixels"))
-    found = pixels + noise * factors(how.regions, pixels.shape[1], pixels.shape[2])[..., None]
+    source = key.at("pixels").stream()
+    more = factors(how.regions, pixels.shape[1], pixels.shape[2])[..., None]
+    # noise needs several times the memory of what it is added to
+    found = torch.cat(
+        [part + more * _noise(part, how, source) for part in torch.split(pixels, _PART)]
+    )
     return Protected(found, targets, _line(found, targets, how, distances))
 
 
@@ -144,9 +149,8 @@ def factors(regions: Sequence[Region], height: int, width: int) -> Tensor:
     return found
 
 
-def _noise(pixels: Tensor, how: Protection, key: Key) -> Tensor:
+def _noise(pixels: Tensor, how: Protection, source: Stream) -> Tensor:
     """Gaussian noise, or Laplace noise of the same deviation where distances are l1."""
-    source = key.stream()
     if how.norm == "l2":
         return how.deviation * source.normal(pixels.shape)
     u = source.uniform(pixels.shape) - 0.5

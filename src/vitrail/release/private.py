@@ -15,7 +15,7 @@ from vitrail.local.session import Context, Site
 from vitrail.release.accountant import Event, How, calibrated
 from vitrail.release.defense import Defense
 from vitrail.release.options import Noise
-from vitrail.release.promise import SERVER, Promise
+from vitrail.release.promise import SERVER, Promise, check_delta
 from vitrail.release.setting import Setting
 
 
@@ -148,16 +148,7 @@ class Private(Defense):
             home |= kept
 
     def _check_delta(self, examples: Mapping[str, int]) -> None:
-        """With delta above 1/n, giving away one image at random would be allowed."""
-        delta = self.options.delta
-        for site, count in examples.items():
-            if count and delta >= 1 / count:
-                raise ConfigError(
-                    f"delta {delta:g} is not below 1/{count}, and site {site!r} has {count} "
-                    "images: publishing one of them would be allowed",
-                    where=f"release.{self.name}.delta",
-                    hint=f"Choose one below {1 / (10 * count):.1g}.",
-                )
+        check_delta(self.options.delta, examples, f"release.{self.name}.delta")
 
 
 @lru_cache(maxsize=1024)

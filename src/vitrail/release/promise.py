@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vitrail.errors import ConfigError
 from vitrail.release.accountant import Event, How, epsilon
 
 NO_GUARANTEE = "empirical: no formal guarantee"
@@ -14,6 +15,18 @@ NOTHING = "nothing left"
 SERVER = "the server and everybody after it"
 OUTSIDE = "whoever sees the global models; the server is trusted"
 _SLACK = 1e-6  # of a target, for the last bit of a calibrated noise
+
+
+def check_delta(delta: float, examples: Mapping[str, int], where: str) -> None:
+    """Refuse a delta of at least 1/n: giving away one of a site's n images would be allowed."""
+    for site, count in examples.items():
+        if count and delta >= 1 / count:
+            raise ConfigError(
+                f"delta {delta:g} is not below 1/{count}, and site {site!r} has {count} "
+                "images: publishing one of them would be allowed",
+                where=where,
+                hint=f"Choose one below {1 / (10 * count):.1g}.",
+            )
 
 
 @dataclass(frozen=True)
