@@ -40,36 +40,46 @@ NORMS: dict[str, Norm] = {
 ALIKE = "l2, treated alike"
 
 
-def identified(shared: Tensor, candidates: Tensor, norm: Norm) -> float:
+def gaps_of(shared: Tensor, candidates: Tensor, norm: Norm) -> Tensor:
+    """Distances of shared images [N, ...] to candidates [K, ...], in float64."""
+    return norm(shared.flatten(1).double(), candidates.flatten(1).double())
+
+
+def identified(gaps: Tensor) -> float:
     """The share of shared images whose nearest candidate is that of their own number."""
-    if not len(shared):
+    if not len(gaps):
         return 0.0
-    gaps = norm(_flat(shared), _flat(candidates))
-    return float((gaps.argmin(1) == torch.arange(len(shared))).double().mean())
+    return float((gaps.argmin(1) == torch.arange(len(gaps))).double().mean())
 
 
-def copies(shared: Tensor, candidates: Tensor, norm: Norm) -> Tensor:
+def copies(gaps: Tensor) -> Tensor:
     """For each candidate minus the distance to the nearest shared image: high for members."""
-    return -norm(_flat(shared), _flat(candidates)).amin(0)
+    return -gaps.amin(0)
 
 
-def _flat(images: Tensor) -> Tensor:
-    return images.flatten(1).double()
+def origins(gaps: Tensor, numbers: int) -> Tensor:
+    """For each candidate how likely it is, at the most, that a shared image was made of it and not
+    of another candidate, as a logarithm; the noise on each of `numbers` is what the closest
+    candidate leaves."""
+    variance = gaps.square().amin(1, keepdim=True).clamp_min(1e-12) / numbers
+    return torch.log_softmax(-gaps.square() / (2 * variance), 1).amax(0)
 
 
-def _ways(
-    table: SharedTable, truth: Originals, job: Job
-) -> Iterator[tuple[str, Tensor, Tensor, Norm]]:
-    """Names, shared images (the mean over views), candidates and distances.
+def _ways(table: SharedTable, truth: Originals) -> Iterator[tuple[str, Tensor]]:
+    """Names, and distances of shared images (the mean over views) to candidates [N, K].
 
-    The candidates begin with the originals. An attacker who holds them can also put them through
-    the sites' own phase first.
+    The candidates begin with the originals. An attacker who holds them can also do to them what a
+    site does to an image of the label that was seen, and leave the noise out, which only blurs.
     """
     shared, pool = truth.shared.mean(0), torch.cat([truth.images, truth.others])
     for name, norm in NORMS.items():
-        yield name, shared, pool, norm
+        yield name, gaps_of(shared, pool, norm)
     pixels = (pool * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
-    yield ALIKE, shared, table.imitate(pixels, job.key.at("alike")).mean(0), NORMS["l2"]
+    gaps = torch.empty(len(shared), len(pool), dtype=torch.float64)
+    for label in sorted(set(truth.targets.tolist())):
+        own = truth.targets == label
+        gaps[own] = gaps_of(shared[own], table.bare(pixels, label), NORMS["l2"])
+    yield ALIKE, gaps
 
 
 @ATTACKS.register("match")
@@ -80,9 +90,10 @@ class Match(SharedAttack):
 
     def look(self, table: SharedTable, truth: Originals, job: Job) -> Spoils:
         """The share that does, for each distance."""
+        del job
         found = (
-            Matching(name, len(shared), len(pool), identified(shared, pool, norm))
-            for name, shared, pool, norm in _ways(table, truth, job)
+            Matching(name, gaps.shape[0], gaps.shape[1], identified(gaps))
+            for name, gaps in _ways(table, truth)
         )
         return Spoils(matchings=tuple(found))
 
@@ -94,11 +105,15 @@ class SharedMembership(SharedAttack):
     summary = "is an image among those that were shared? AUC, and members found at 1 % alarms"
 
     def look(self, table: SharedTable, truth: Originals, job: Job) -> Spoils:
-        """By the distance to the nearest shared image: those that were shared against others."""
+        """By the distance to the nearest shared image, and by how likely it is the origin of one:
+        those that were shared against others."""
+        del job
         member = torch.arange(len(truth.images) + len(truth.others)) < len(truth.images)
         whose = "all sites" if len(table.sets) > 1 else table.sets[0].site
-        found = (
-            judged(f"nearest shared image, {name}", whose, copies(shared, pool, norm), member)
-            for name, shared, pool, norm in _ways(table, truth, job)
-        )
+        found = []
+        for name, gaps in _ways(table, truth):
+            found.append(judged(f"nearest shared image, {name}", whose, copies(gaps), member))
+            if name == ALIKE:
+                likely = origins(gaps, truth.images[0].numel() if len(truth.images) else 1)
+                found.append(judged(f"likely origin, {name}", whose, likely, member))
         return Spoils(members=tuple(found))

@@ -19,22 +19,25 @@ from vitrail.rng import Key
 class Originals:
     """Shared images of all views beside the images they were made of, and images nobody shared.
 
-    `shared` is [views, N, C, H, W], `images` [N, C, H, W], `others` [K, C, H, W].
+    `shared` is [views, N, C, H, W], `images` [N, C, H, W], `others` [K, C, H, W]; `targets` [N] are
+    the labels that came with shared images.
     """
 
     shared: Tensor
     images: Tensor
     others: Tensor
     rows: Rows
+    targets: Tensor
 
 
 def originals(table: SharedTable, federation: Federation, count: int, key: Key) -> Originals:
     """At most `count` of the shared images, drawn over all sites, and as many test images."""
-    shared, rows = [], []
+    shared, rows, targets = [], [], []
     for own in table.sets:
         train = federation.sites[own.site].train
         shared.append(by_view(own, len(train)))
         rows.append(train)
+        targets.append(own.targets[: len(train)])
     views = min(len(own) for own in shared)
     every = torch.cat([own[:views] for own in shared], 1)
     at = np.sort(key.at("shared").numpy().permutation(every.shape[1])[:count])
@@ -49,4 +52,6 @@ def originals(table: SharedTable, federation: Federation, count: int, key: Key) 
     chosen = key.at("others").numpy().permutation(tested)[:count]
     mine = np.concatenate(rows)[at]
     images = federation.images.images
-    return Originals(every[:, torch.from_numpy(at)], unit(images[mine]), unit(images[chosen]), mine)
+    picked = torch.from_numpy(at)
+    seen = torch.cat(targets)[picked]
+    return Originals(every[:, picked], unit(images[mine]), unit(images[chosen]), mine, seen)

@@ -25,6 +25,7 @@ from vitrail.errors import ConfigError, RunError, nearest
 from vitrail.local.evaluate import logits_of
 from vitrail.local.inputs import Inputs
 from vitrail.local.session import Context, Site
+from vitrail.methods.shared_images import Shares
 from vitrail.models.flat import FlatModel
 from vitrail.rng import Key
 
@@ -68,14 +69,46 @@ class SharedTable:
         )
 
     def imitate(self, images: npt.NDArray[np.uint8], key: Key) -> Tensor:
-        """Other images [N, H, W, C] as a site would share them: [views, N, C, H, W]."""
-        site, ctx = self.site(images, key)
+        """Other images [N, H, W, C] as sites would share them: [views, N, C, H, W].
+
+        Where sites protect theirs in different ways, each image is treated as one of theirs, each
+        way as often as it occurs.
+        """
+        ways: dict[str, list[SharedSet]] = {}
+        for own in self.sets:
+            ways.setdefault(self.server.plan.method.protection(own.site), []).append(own)
+        if len(ways) < 2:
+            return self._imitated(images, self.sets[0].site if self.sets else "", key)
+        often = np.array([sum(len(own.targets) for own in sets) for sets in ways.values()], float)
+        whose = key.at("whose").numpy().choice(len(ways), len(images), p=often / often.sum())
+        found: Tensor | None = None
+        for number, (own, *_) in enumerate(ways.values()):
+            rows = np.flatnonzero(whose == number)
+            if not len(rows):
+                continue
+            made = self._imitated(images[rows], own.site, key.at("site", number))
+            if found is None:
+                found = made.new_empty((len(made), len(images), *made.shape[2:]))
+            found[:, torch.from_numpy(rows)] = made
+        assert found is not None
+        return found
+
+    def _imitated(self, images: npt.NDArray[np.uint8], name: str, key: Key) -> Tensor:
+        site, ctx = self.site(images, key, name)
         for phase in self.stage.stage.train:
             phase(site, ctx)
         return _by_view(site.out[self.name + PIXELS].permute(0, 3, 1, 2), len(images))
 
-    def site(self, images: npt.NDArray[np.uint8], key: Key) -> tuple[Site, Context]:
-        """A site that holds other images, in the round of sharing.
+    def bare(self, images: npt.NDArray[np.uint8], label: int) -> Tensor:
+        """What a site would share of images [N, H, W, C] of one label, but for the noise:
+        [N, C, H, W]."""
+        site, ctx = self.site(images, Key(b"no draw"))
+        site.inputs = replace(site.inputs, labels=np.full(len(images), label, np.int64))
+        phase = next(p for p in self.stage.stage.train if isinstance(p, Shares))
+        return phase.bare(site, ctx).permute(0, 3, 1, 2)
+
+    def site(self, images: npt.NDArray[np.uint8], key: Key, name: str = "") -> tuple[Site, Context]:
+        """A site that holds other images, in the round of sharing, called as one of the sites.
 
         Their labels are those that the sent model gives them; every draw is the attacker's own.
         """
@@ -87,8 +120,8 @@ class SharedTable:
         inputs = Inputs(images, np.zeros(len(images), np.int64), normalize)
         guessed = logits_of(server.network, inputs, rows).argmax(1).numpy().astype(np.int64)
         site = Site(
-            name="",
-            rows=SiteRows("", rows, rows[:0]),
+            name=name,
+            rows=SiteRows(name, rows, rows[:0]),
             inputs=replace(inputs, labels=guessed),
             model=FlatModel(server.network),
             state={},

@@ -107,6 +107,10 @@ class ShareFeatures:
         site.out = {f"{IMAGES}/pixels": torch.cat(pixels), f"{IMAGES}/targets": torch.cat(targets)}
         return {"shared_images": float(sum(map(len, targets)))}
 
+    def bare(self, site: Site, ctx: Context) -> Tensor:
+        """What the autoencoder leaves."""
+        return remainders(site, ctx)
+
 
 @torch.no_grad()
 def remainders(site: Site, ctx: Context) -> Tensor:

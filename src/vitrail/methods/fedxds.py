@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from vitrail.aggregate.sums import Sums
 from vitrail.config import schema
@@ -24,7 +25,7 @@ from vitrail.methods.shared_images import IMAGES, SHARE, TRAIN, SharesImages, ea
 from vitrail.methods.stage import Stage
 from vitrail.models.network import Network
 from vitrail.release.distances import Distances
-from vitrail.release.images import Protected, protect
+from vitrail.release.images import Protected, clipped, protect
 from vitrail.release.message import Field
 from vitrail.release.promise import check_delta
 
@@ -42,6 +43,12 @@ class ShareImages:
     def show(self, site: Site, ctx: Context) -> tuple[Chosen, Protected]:
         """What would be shared, before and after protection; for a preview, nothing is sent."""
         return shared_by(site, ctx.options, ctx.classes)
+
+    def bare(self, site: Site, ctx: Context) -> Tensor:
+        """All images masked, and cut to the norm where they would be."""
+        every = replace(ctx.options.choice(), fraction=1.0)
+        pixels, how = choose(site, every, site.noise.at(SHARE)).pixels, ctx.options.protect(None)
+        return clipped(pixels, how.clip) if how.mode == "local-dp" else pixels
 
     def __call__(self, site: Site, ctx: Context) -> Metrics:
         """The model stays as it is."""

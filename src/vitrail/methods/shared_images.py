@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -23,6 +23,15 @@ from vitrail.release.message import ANY, KEEP, Field
 
 IMAGES = "images"
 SHARE, TRAIN = "share", "train"
+
+
+@runtime_checkable
+class Shares(Protocol):
+    """A phase that lays images out to be sent."""
+
+    def bare(self, site: Site, ctx: Context) -> Tensor:
+        """What it would send of every training image, [N, H, W, C], but for the noise."""
+        ...
 
 
 class SharesImages(Method):

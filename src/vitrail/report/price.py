@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,11 @@ class Whole(SharedTable):
         """One view."""
         return noised(unit(images), self.sigma, key)[None]
 
+    def bare(self, images: npt.NDArray[np.uint8], label: int) -> Tensor:
+        """The images themselves."""
+        del label
+        return unit(images)
+
 
 def noised(images: Tensor, sigma: float, key: Key) -> Tensor:
     """Images with Gaussian noise."""
@@ -116,7 +121,7 @@ def _kinds(
         known = (table.server, table.stage, table.name, table.sent, table.sets)
         for kind, level in ((RAW, 0.0), (NOISED, sigma)):
             made = noised(truth.images, level, key.at(kind))[None]
-            beside = Originals(made, truth.images, truth.others, truth.rows)
+            beside = replace(truth, shared=made)
             yield kind, Whole(*known, level), beside, level, whole
     yield kind_of(run), table, truth, sigma, masked_norm(table, truth, sigma, key)
 
