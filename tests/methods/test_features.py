@@ -1,5 +1,6 @@
 """Methods about features: MOON, FedProto, SphereFed, iFedAvg against their formulas."""
 
+import pytest
 import torch
 
 import vitrail
@@ -102,10 +103,14 @@ def test_the_sphere_is_orthonormal_equal_everywhere_and_never_sent(tiny_config, 
     assert float(loss["squared_error"]) == 2.0
 
 
-def test_a_site_that_shifts_shows(tiny_config, tmp_path):
+def test_a_site_tells_how_far_its_own_layer_is_from_the_identity(tiny_config, tmp_path):
     run = vitrail.run(tiny_config(method={"name": "ifedavg"}), tmp_path / "run")
-    shifts = [row["affine_shift"] for row in run.rows() if row.get("affine_shift") is not None]
-    assert shifts and all(shift >= 0 for shift in shifts) and max(shifts) > 0
+    last = {row["site"]: row["affine_shift"] for row in run.rows() if row.get("affine_shift")}
+    assert set(last) == set(run.sites)
+    for site, told in last.items():
+        neck = run.model(site).network.neck.requires_grad_(False)
+        gap = sum(float(v - 1) ** 2 for v in neck.scale) + sum(float(v) ** 2 for v in neck.shift)
+        assert told == pytest.approx(gap**0.5, rel=1e-5) and told > 0
     assert "neck" not in run.card["shared"]["stages"][0]["parts"]
 
 

@@ -9,6 +9,8 @@ class IFedAvg(Method):
 
     The paper's layers stand at the input of tabular models; here they stand on the channels of
     the backbone's map. The figure `affine_shift` is how far a site's layer is from the identity.
+    All layers move away from it in training, so that the largest one need not be that of the site
+    whose images differ (with one of four sites inverted it was so for one seed of three).
     """
 
     summary = "FedAvg, with a scale and a shift per channel that stay home"
