@@ -201,6 +201,13 @@ def test_a_figure_may_be_the_mean_of_the_last_evaluations(tmp_path):
         wanted = sum(sum(curve[-last:]) / len(curve[-last:]) for curve in curves) / 2
         assert table.rows[0].mean == pytest.approx(wanted)
     assert any("mean of its last 9 evaluations" in note for note in table.notes)
+    (early,) = compare_runs(paths, last=1, until=1)
+    first = [dict(Run(path).curve())[1] for path in paths]
+    assert early.rows[0].mean == pytest.approx(sum(first) / 2)
+    assert (
+        max(round_ for runs in early.histories.values() for h in runs.values() for round_, _ in h)
+        == 1
+    )
     with pytest.raises(RunError, match="--last"):
         compare_runs(paths, last=0)
     assert compare_runs(paths, figure="no-such-figure") == []

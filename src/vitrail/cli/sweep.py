@@ -82,12 +82,17 @@ def compare(
     last: Annotated[
         int, typer.Option(min=1, help="A run's figure is the mean of so many last evaluations.")
     ] = 1,
+    until: Annotated[
+        int | None, typer.Option(min=1, help="Compare as if every run had ended after this round.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for tables and curves.")
     ] = None,
 ) -> None:
     """Methods side by side over seeds: mean, SD, test, Holm correction, effect size."""
-    asked = Ending(figure=figure, baseline=baseline, alternative=alternative, last=last)
+    asked = Ending(
+        figure=figure, baseline=baseline, alternative=alternative, last=last, until=until
+    )
     _show(runs, asked, on, out)
 
 

@@ -47,6 +47,8 @@ class Ending(Table):
     """Two-sided tests, or whether a row is greater or less than the baseline."""
     last: Count = 1
     """A run's figure is the mean of so many last evaluations."""
+    until: Count | None = None
+    """As if every run had ended after this round."""
 
 
 def ending(loaded: Loaded) -> Ending:
@@ -64,10 +66,11 @@ def compare_runs(
     where: Where = "auto",
     alternative: Alternative = "two-sided",
     last: int = 1,
+    until: int | None = None,
 ) -> list[Comparison]:
     """One table per setting; runs that differ only in the seed are repeats of one row.
 
-    A run's figure is the mean of its `last` evaluations. Nothing is compared where no run has any.
+    A run's figure is the mean of its `last` evaluations, of those up to round `until`. Nothing is compared where no run has any.
     """
     if last < 1:
         raise RunError(f"a mean of {last} evaluations says nothing", where="--last", hint="Use 1.")
@@ -85,6 +88,8 @@ def compare_runs(
     notes = [f"on {images}"]
     if last > 1:
         notes.append(f"each run's figure is the mean of its last {last} evaluations")
+    if until is not None:
+        notes.append(f"up to round {until}; what a row cost is told of all its rounds")
     if alternative != "two-sided":
         notes.append(f"one-sided tests: is a row {alternative} than the first?")
     costs: dict[tuple[str, str], list[Cost]] = {}
@@ -95,7 +100,9 @@ def compare_runs(
         if any(k.startswith("release.") for k in varying):
             alike = [other for other, name in zip(keys, doors, strict=True) if name == door]
             label = " ".join([label, door, *_differing(asked, alike, varying, ("release",))])
-        history: list[tuple[int, float | None]] = list(run.curve(figure, where))
+        history: list[tuple[int, float | None]] = [
+            point for point in run.curve(figure, where) if until is None or point[0] <= until
+        ]
         if not run.finished:
             notes.append(f"{run.path} stopped at round {run.round} of {run.config.run.rounds}")
         if run.config.run.seed in tables.get(setting, {}).get(label, {}):
