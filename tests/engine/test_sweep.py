@@ -204,10 +204,8 @@ def test_a_figure_may_be_the_mean_of_the_last_evaluations(tmp_path):
     (early,) = compare_runs(paths, last=1, until=1)
     first = [dict(Run(path).curve())[1] for path in paths]
     assert early.rows[0].mean == pytest.approx(sum(first) / 2)
-    assert (
-        max(round_ for runs in early.histories.values() for h in runs.values() for round_, _ in h)
-        == 1
-    )
+    (seeds,) = early.histories.values()
+    assert max(at for history in seeds.values() for at, _ in history) == 1
     with pytest.raises(RunError, match="--last"):
         compare_runs(paths, last=0)
     assert compare_runs(paths, figure="no-such-figure") == []

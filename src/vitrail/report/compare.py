@@ -70,7 +70,8 @@ def compare_runs(
 ) -> list[Comparison]:
     """One table per setting; runs that differ only in the seed are repeats of one row.
 
-    A run's figure is the mean of its `last` evaluations, of those up to round `until`. Nothing is compared where no run has any.
+    A run's figure is the mean of its `last` evaluations, of those up to round `until`. Nothing is
+    compared where no run has any.
     """
     if last < 1:
         raise RunError(f"a mean of {last} evaluations says nothing", where="--last", hint="Use 1.")
