@@ -85,14 +85,7 @@ def compare_runs(
     varying = [k for k in varying if k not in _IGNORED]
     settings = [k for k in varying if k.split(".")[0] not in _OWN and _free(k, keys)]
     tables: dict[str, dict[str, dict[Hashable, list[tuple[int, float | None]]]]] = {}
-    images = "the server's test images" if where == "server" else "the sites' own test images"
-    notes = [f"on {images}"]
-    if last > 1:
-        notes.append(f"each run's figure is the mean of its last {last} evaluations")
-    if until is not None:
-        notes.append(f"up to round {until}; what a row cost is told of all its rounds")
-    if alternative != "two-sided":
-        notes.append(f"one-sided tests: is a row {alternative} than the first?")
+    notes = _notes(where, last, until, alternative)
     costs: dict[tuple[str, str], list[Cost]] = {}
     doors = [release_name(run.config.release.model_dump()) for run in runs]
     for run, asked, door in zip(runs, keys, doors, strict=True):
@@ -134,6 +127,19 @@ def compare_runs(
             )
         )
     return found
+
+
+def _notes(where: Where, last: int, until: int | None, alternative: Alternative) -> list[str]:
+    """What a reader must know of the figures."""
+    images = "the server's test images" if where == "server" else "the sites' own test images"
+    notes = [f"on {images}"]
+    if last > 1:
+        notes.append(f"each run's figure is the mean of its last {last} evaluations")
+    if until is not None:
+        notes.append(f"up to round {until}; what a row cost is told of all its rounds")
+    if alternative != "two-sided":
+        notes.append(f"one-sided tests: is a row {alternative} than the first?")
+    return notes
 
 
 def _level(history: Sequence[tuple[int, float | None]], last: int) -> float | None:
