@@ -92,8 +92,7 @@ def compare_runs(
         setting = ", ".join(f"{k} = {asked.get(k)}" for k in settings)
         label = _label(asked, keys, varying)
         if any(k.startswith("release.") for k in varying):
-            alike = [other for other, name in zip(keys, doors, strict=True) if name == door]
-            label = " ".join([label, door, *_differing(asked, alike, varying, ("release",))])
+            label = f"{label} {_door(asked, door, keys, doors, varying)}"
         history: list[tuple[int, float | None]] = [
             point for point in run.curve(figure, where) if until is None or point[0] <= until
         ]
@@ -114,11 +113,7 @@ def compare_runs(
         values: dict[str, Figures] = {
             label: {s: _level(h, last) for s, h in seeds.items()} for label, seeds in groups.items()
         }
-        first = (
-            baseline
-            if baseline in values
-            else ("fedavg" if "fedavg" in values else next(iter(values)))
-        )
+        first = next(row for row in (baseline, "fedavg", *values) if row in values)
         spent = [f"{label}: {mean_cost(costs[setting, label]).text()}" for label in groups]
         told = (*notes, *spent)
         found.append(
@@ -211,6 +206,18 @@ def _label(
     method = told["method.name"]
     same = [f for f in every if f["method.name"] == method]
     return " ".join([str(method), *_differing(told, same, varying, ("method", "optimizer"))])
+
+
+def _door(
+    told: Mapping[str, Any],
+    door: str,
+    every: Sequence[Mapping[str, Any]],
+    doors: Sequence[str],
+    varying: Sequence[str],
+) -> str:
+    """The defenses, and those of their options that differ between runs with the same ones."""
+    alike = [other for other, name in zip(every, doors, strict=True) if name == door]
+    return " ".join([door, *_differing(told, alike, varying, ("release",))])
 
 
 def _differing(
