@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import vitrail
+from vitrail.config.load import parse
 from vitrail.config.schema import Release
 from vitrail.engine.host import Host, cause_of
 from vitrail.engine.plan import make_plan
@@ -175,6 +176,27 @@ def test_a_server_that_knows_the_seed_cannot_take_the_noise_off(own, tiny, monke
         assert rest <= 1.0 + 1e-3  # the clipped change is all that is left
     secrets = {x["secret"] for x in line if "secret" in x}
     assert secrets == {"own" if own else "simulated"}
+
+
+def test_noise_depends_on_the_run_and_on_every_mechanism_but_not_on_masks(tiny_config):
+    """A site's secret outlives a run: whoever could have the same draws with another scale, or in
+    another run, would take the noise off."""
+
+    def cause(run="", **release):
+        config = parse(tiny_config(release={"defenses": ["client-dp"], **release})).config
+        return cause_of(config, run)
+
+    plain = cause(**{"client-dp": {"epsilon": 8.0}})
+    assert plain == cause(**{"client-dp": {"epsilon": 8.0}})
+    assert plain == cause(secure_sum=True, **{"client-dp": {"epsilon": 8.0}})
+    others = [
+        cause("run-1", **{"client-dp": {"epsilon": 8.0}}),
+        cause("run-2", **{"client-dp": {"epsilon": 8.0}}),
+        cause(**{"client-dp": {"epsilon": 4.0}}),
+        cause_of(parse(tiny_config(method={"name": "fedxds"})).config),
+        cause_of(parse(tiny_config(method={"name": "fedxds", "sigma": 0.2})).config),
+    ]
+    assert len({plain, *others}) == 6
 
 
 REFUSED = {
