@@ -24,6 +24,7 @@ table.loot img{width:88px;height:88px;display:block;border-radius:4px;image-rend
 background:var(--quiet)}
 img.drawn{max-width:100%;height:auto;background:#fff;border-radius:4px}
 table.figures td{font-variant-numeric:tabular-nums;font-size:15px;padding:7px 8px}
+table.figures th[scope=row]{vertical-align:middle;text-align:left;font-size:15px}
 table.figures tr.reference td{color:var(--soft)}
 """
 _MOST = 16  # images a page shows side by side
