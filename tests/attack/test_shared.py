@@ -31,11 +31,12 @@ def sharing(recorded):
     """A function: a small recorded run of fedxds with some options."""
 
     def run(name="plain", **options):
+        noise = {} if options.get("protection") == "local-dp" else {"sigma": 0.05}
         return recorded(
             f"sharing-{name}",
             data={"aviary": {"images": 90, "classes": 3}, "image_size": SIDE},
             partition={"kind": "iid", "sites": SITES, "minimum": 1, "test_fraction": 0.3},
-            method={"name": "fedxds", "warmup": 1, "removed": 0.5, "sigma": 0.05, **options},
+            method={"name": "fedxds", "warmup": 1, "removed": 0.5, **noise, **options},
             run={"rounds": 3, "batch_size": 16, "record_updates": True},
             optimizer={},
         )
@@ -316,6 +317,24 @@ def test_shared_pixels_that_are_no_numbers_are_refused(sharing, tmp_path):
     write_tensors(file, tensors, meta)
     with pytest.raises(RunError, match="no numbers"):
         read_shared(Run(copy))
+
+
+def test_seconds_bound_the_denoiser_and_half_a_denoiser_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITRAIL_CACHE", str(tmp_path))
+    raw = torch.rand(8, 1, 8, 8, generator=DRAW)
+    told = []
+    tell = lambda done, total, note: told.append(done)  # noqa: E731
+    job = Job(Budget(seconds=1e-9))
+    made = cached_unet(raw[None], raw, server(1), 50, tell, late=lambda: job.late)
+    assert made.steps == 0 and not told and not list(tmp_path.rglob("*.safetensors"))
+    whole = cached_unet(raw[None], raw, server(1), 3, tell)
+    assert whole.steps == cached_unet(raw[None], raw, server(1), 3).steps == 3 and told == [1, 2, 3]
+
+
+def test_images_were_shared_in_one_round_only(sharing):
+    with pytest.raises(ConfigError, match="--round: images were shared in round 2, not in round 3"):
+        assault(sharing(), ("match",), Choice(round=3))
+    assert assault(sharing(), ("match",), Choice(round=2)).matchings
 
 
 def test_the_budget_bounds_the_denoiser(sharing, public):

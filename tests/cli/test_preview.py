@@ -68,6 +68,13 @@ def test_what_is_shown_is_what_the_options_say(tiny_config):
     assert abs(shown[kept.numpy()] - raw[kept.numpy()]).max() < 1e-6
 
 
+def test_a_fraction_is_told_as_one(tiny_config):
+    method = {"name": "fedxds", "fraction": 0.5}
+    one = next(Previewer(parse(tiny_config(method=method)), rounds=0).sites(("site-02",)))
+    assert len(one.images) == round(one.held / 2) < one.held
+    assert f"{len(one.images)} of {one.held} images" in preview_page([one], "t", 0, 1)
+
+
 def test_the_noise_of_a_preview_is_not_that_of_the_run(tiny_config, tmp_path):
     import vitrail
     from vitrail.files import read_tensors

@@ -83,6 +83,9 @@ def test_what_travels_beside_the_model_counts(shared):
     assert control.stages[0].parts["control"] > 0
     assert control.stages[0].numbers > control.of == plain.of  # more than the whole model
     assert plain.stages[0].numbers == plain.of and "(100 %)" in plain.text()
+    beside = f"and up to {control.stages[0].parts['control']:,} beside the model"
+    assert "(100 %)" in control.text() and beside in control.text() and "beside" not in plain.text()
+    assert control.card()["stages"][0]["share"] == 1.0
 
 
 def test_a_run_without_rounds_shares_nothing(shared):

@@ -6,7 +6,7 @@ from vitrail.config import parse
 from vitrail.engine.loaded import Run
 from vitrail.engine.sweep import cells, run_sweep, take_over
 from vitrail.errors import ConfigError, RunError
-from vitrail.report.compare import compare_runs, ending, write_comparison
+from vitrail.report.compare import check_ending, compare_runs, ending, write_comparison
 
 TREE = {
     "data": {"image_size": 16, "aviary": {"images": 40, "classes": 2}},
@@ -194,13 +194,14 @@ def test_another_grids_runs_are_taken_over_where_they_are_the_same(tmp_path):
 def test_a_figure_may_be_the_mean_of_the_last_evaluations(tmp_path):
     tree = {**TREE, "run": {"rounds": 3, "evaluate_every": 1}, "sweep": {"seeds": [1, 2]}}
     paths = run_sweep(parse(tree), tmp_path, lambda *_: None)
-    curves = [[value for _, value in Run(path).curve()] for path in paths]
-    assert all(len(curve) >= 3 for curve in curves)
-    for last in (1, 2, 3, 9):  # a run has no more evaluations than it has
+    curves = [[value for at, value in Run(path).curve() if at] for path in paths]
+    assert all(len(curve) == 3 for curve in curves)
+    for last in (1, 2, 3, 9):  # a run has no more than it has, and untrained it does not count
         (table,) = compare_runs(paths, last=last)
         wanted = sum(sum(curve[-last:]) / len(curve[-last:]) for curve in curves) / 2
         assert table.rows[0].mean == pytest.approx(wanted)
     assert any("mean of its last 9 evaluations" in note for note in table.notes)
+    assert sum("has 3 evaluations" in note for note in table.notes) == 2
     (early,) = compare_runs(paths, last=1, until=1)
     first = [dict(Run(path).curve())[1] for path in paths]
     assert early.rows[0].mean == pytest.approx(sum(first) / 2)
@@ -209,6 +210,15 @@ def test_a_figure_may_be_the_mean_of_the_last_evaluations(tmp_path):
     with pytest.raises(RunError, match="--last"):
         compare_runs(paths, last=0)
     assert compare_runs(paths, figure="no-such-figure") == []
+
+
+def test_a_baseline_that_no_row_will_have_is_refused_before_anything_is_played(tmp_path, command):
+    xds = [{"name": "fedxds", "warmup": 0}, {"name": "fedxds", "warmup": 0, "removed": 0.6}]
+    grid_of = grid(methods=["fedavg", *xds], seeds=[1], compare={"baseline": "fedxds"})
+    with pytest.raises(RunError, match=r"sweep\.compare\.baseline: .*removed=0\.6, fedxds removed"):
+        check_ending(ending(grid_of), cells(grid_of), "grid.toml")
+    good = grid(methods=["fedavg", *xds], seeds=[1], compare={"baseline": "fedxds removed=0.6"})
+    check_ending(ending(good), cells(good), "grid.toml")
 
 
 def test_how_a_grid_is_compared_is_checked_before_it_runs():

@@ -13,7 +13,7 @@ from vitrail.local.inputs import Inputs
 from vitrail.local.session import Site
 from vitrail.local.share import Choice, choose, heatmaps, masks, unit_length
 from vitrail.local.share_batches import SharedBatches, gathered
-from vitrail.local.share_filters import DETECTORS, inside, never_shared
+from vitrail.local.share_filters import DETECTORS, EMBEDDINGS, embedded, inside, never_shared
 from vitrail.models.flat import FlatModel, Region
 from vitrail.models.network import make_network
 from vitrail.rng import server
@@ -48,6 +48,19 @@ def test_a_mask_keeps_exactly_the_top_pixels(removed):
     found = masks(heat, removed)
     for one, map_ in zip(found, heat):
         assert torch.equal(one, literal_mask(map_, removed))
+
+
+def test_an_embedding_must_give_a_row_an_image():
+    images = torch.rand(3, 4, 4, 1)
+    assert embedded("pixels", images).shape == (3, 16)
+    wrong = {"scalar": lambda x: x.mean(), "whole": lambda x: x.flatten(1).long()}
+    right = {"numpy": lambda x: x.flatten(1).numpy()}
+    for name, function in {**wrong, **right}.items():
+        EMBEDDINGS.register(f"{name}-of-tests")(function)
+    assert torch.equal(embedded("numpy-of-tests", images), images.flatten(1))
+    for name in wrong:
+        with pytest.raises(ConfigError, match=rf"embedding '{name}-of-tests'.*\[3, D\]"):
+            embedded(f"{name}-of-tests", images)
 
 
 def test_a_mask_of_nothing_or_of_a_constant():

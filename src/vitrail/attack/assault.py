@@ -149,6 +149,12 @@ def _shared(
 ) -> Assault:
     """Attacks on the images that sites shared, all on the same ones."""
     table = read_shared(run, choice.sites)
+    if choice.round not in (None, table.stage.first):
+        raise ConfigError(
+            f"images were shared in round {table.stage.first}, not in round {choice.round}",
+            where="--round",
+            hint="Leave it out.",
+        )
     truth = originals(table, images_of(run), choice.images or _SHARED, trial.key.at("originals"))
     spoils = [a.look(table, truth, trial.plain_job(a)) for a in attacks]
     return replace(

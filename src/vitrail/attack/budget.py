@@ -59,11 +59,16 @@ class Job:
         """How long it has worked, earlier sittings included."""
         return self.spent + time.monotonic() - self._began
 
+    @property
+    def late(self) -> bool:
+        """Whether its seconds are used up."""
+        return self.budget.seconds is not None and self.seconds > self.budget.seconds
+
     def steps(self, own: int, start: int = 0) -> Iterator[int]:
         """The numbers of the iterations to do, until one of the budgets is used up."""
         total = own if self.budget.iterations is None else self.budget.iterations
         for number in range(start, total):
-            if self.budget.seconds is not None and self.seconds > self.budget.seconds:
+            if self.late:
                 return
             yield number
 

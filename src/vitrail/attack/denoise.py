@@ -70,20 +70,23 @@ class Denoise(SharedAttack):
         pool = truth.others
         random = pool[torch.arange(len(truth.images)) % len(pool)]
         mean = pool.mean(0, keepdim=True).expand_as(truth.images).contiguous()
-        made = self._restored(table, truth.shared, public, job)
+        made, steps = self._restored(table, truth.shared, public, job)
         own = Row(
             self.name,
             tuple(paired(made, truth.images, truth.others)),
             table.threat(whose),
-            iterations=job.length(self.options.steps),
+            iterations=steps,
             seconds=job.seconds,
             images=made,
         )
         shown = {"random image": random, "mean image": mean, SHARED: truth.shared[0].clamp(0, 1)}
         return Spoils((*(_reference(name, x, truth) for name, x in shown.items()), own))
 
-    def _restored(self, table: SharedTable, shared: Tensor, public: Pixels, job: Job) -> Tensor:
-        """The mean over views of what the network makes of shared images [views, N, C, H, W]."""
+    def _restored(
+        self, table: SharedTable, shared: Tensor, public: Pixels, job: Job
+    ) -> tuple[Tensor, int]:
+        """The mean over views of what the network makes of shared images [views, N, C, H, W], and
+        how many steps it had to learn."""
         options = self.options
         order = job.key.at("public").numpy().permutation(len(public))[: options.most]
         images = public[order]
@@ -95,8 +98,9 @@ class Denoise(SharedAttack):
             job.length(options.steps),
             job.tell,
             4 * options.width,
+            lambda: job.late,
         )
-        return torch.stack([network.restore(view) for view in shared]).mean(0)
+        return torch.stack([network.restore(view) for view in shared]).mean(0), network.steps
 
 
 def _reference(name: str, images: Tensor, truth: Originals) -> Row:

@@ -12,13 +12,20 @@ from vitrail.attack.budget import Tell
 
 
 def descend(
-    leaves: Sequence[Tensor], loss: Callable[[], Tensor], steps: int, tell: Tell | None = None
-) -> None:
-    """Move `leaves` so that `loss`, which draws its own batch at each call, becomes small."""
+    leaves: Sequence[Tensor],
+    loss: Callable[[], Tensor],
+    steps: int,
+    tell: Tell | None = None,
+    late: Callable[[], bool] = lambda: False,
+) -> int:
+    """Move `leaves` so that `loss`, which draws its own batch at each call, becomes small; returns
+    how many steps were made before it was too `late`."""
     own = list(leaves)
     means, squares = ([torch.zeros_like(p) for p in own] for _ in range(2))
     counts = [torch.zeros(()) for _ in own]
     for step in range(steps):
+        if late():
+            return step
         value = loss()
         slopes = torch.autograd.grad(value, own)
         with torch.no_grad():
@@ -29,3 +36,4 @@ def descend(
             )  # fmt: skip
         if tell is not None:
             tell(step + 1, steps, f"error {float(value.detach()):.4f}")
+    return steps

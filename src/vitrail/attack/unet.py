@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -26,7 +27,7 @@ class UNet(nn.Module):
 
     def __init__(self, channels: int, width: int = WIDTH) -> None:
         super().__init__()
-        self.channels, self.width = channels, width
+        self.channels, self.width, self.steps = channels, width, 0
         sides = (width, 2 * width, 4 * width)
         self.down = nn.ModuleList(
             _block(before, after) for before, after in zip((channels, *sides), sides)
@@ -74,8 +75,10 @@ def train_unet(
     steps: int,
     tell: Tell | None = None,
     width: int = WIDTH,
+    late: Callable[[], bool] = lambda: False,
 ) -> UNet:
-    """Learn from pairs: `protected` [views, N, C, H, W] of the images `raw` [N, C, H, W]."""
+    """Learn from pairs: `protected` [views, N, C, H, W] of the images `raw` [N, C, H, W], until
+    it is too `late`. The network's `steps` are those that were made."""
     if not len(raw):
         raise DataError("a denoiser needs public images to learn from", where="--public")
     with scope(key.at("weights")):
@@ -89,7 +92,7 @@ def train_unet(
         found: Tensor = (network(protected[view, at]) - raw[at]).square().mean()
         return found
 
-    descend(list(network.parameters()), loss, steps, tell)
+    network.steps = descend(list(network.parameters()), loss, steps, tell, late)
     return network.eval().requires_grad_(False)
 
 
@@ -100,16 +103,22 @@ def cached_unet(
     steps: int,
     tell: Tell | None = None,
     width: int = WIDTH,
+    late: Callable[[], bool] = lambda: False,
 ) -> UNet:
-    """The denoiser of these very pairs, trained once and kept in the cache."""
+    """The denoiser of these very pairs, trained once and kept in the cache, if there was time for
+    all of its steps."""
     found = hashlib.blake2b(f"{steps} {width} {_BATCH} {key.integer()}".encode(), digest_size=12)
     for tensor in (protected, raw):
         found.update(str(tuple(tensor.shape)).encode() + tensor.contiguous().numpy().tobytes())
     path = cache_folder() / "denoisers" / f"{found.hexdigest()}.safetensors"
     if not path.is_file():
-        made = train_unet(protected, raw, key, steps, tell, width)
+        made = train_unet(protected, raw, key, steps, tell, width, late)
+        if made.steps < steps:
+            return made
         write_tensors(path, made.state_dict(), {"channels": made.channels, "width": made.width})
-    return _load(path)
+    kept = _load(path)
+    kept.steps = steps
+    return kept
 
 
 def _load(path: Path) -> UNet:

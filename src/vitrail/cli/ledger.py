@@ -14,6 +14,7 @@ from vitrail.cli.using import Force, RunFolderPath, free_file, say
 from vitrail.engine.ledgers import Ledgers, Line, SiteLedger, Sums, read_ledgers
 from vitrail.errors import RunError
 from vitrail.files import write_json
+from vitrail.release.images import described
 from vitrail.release.ledger import is_remark, mechanisms_of
 
 
@@ -68,7 +69,7 @@ def _rounds(site: SiteLedger) -> None:
             "" if is_remark(line) else f"{int(line.get('bytes', 0)):,}",
             escape(", ".join(mechanisms_of(line))),
             f"{energies[-1]:.3g}" if energies else "",
-            escape(line["guarantee"]),
+            escape(described(line) if is_remark(line) else line["guarantee"]),
         )
     _show(table)
 
@@ -91,6 +92,12 @@ def _totals(found: Ledgers) -> None:
         for budget in budgets[1:]:
             table.add_row("", "", "", *budget, "", "")
     _show(table)
+    for site in found.sites:
+        for line in site.told:
+            if is_remark(line):
+                typer.echo(
+                    f"{site.site}, {line['kind']} of round {line['round']}: {described(line)}"
+                )
     named = {f"{b['mechanism']}: against {b['against']}" for s in found.sites for b in s.budgets}
     for words in sorted(named):
         typer.echo(words)

@@ -12,6 +12,7 @@ from vitrail.cli.using import Force, free_file, say
 from vitrail.config import load
 from vitrail.errors import ConfigError
 from vitrail.files import write_text
+from vitrail.release.images import described
 from vitrail.report.preview import Previewer
 from vitrail.report.preview_page import preview_page
 
@@ -46,10 +47,7 @@ def preview(
     previewer = Previewer(load(file, sets or ()), rounds)
     found = []
     for one in previewer.sites(tuple(site or ())):
-        line = one.shared.line
-        typer.echo(
-            f"{one.site}: {line['images']} images, {line['bytes']:,} bytes, {line['guarantee']}"
-        )
+        typer.echo(f"{one.site}: {described(one.shared.line)}")
         found.append(one)
     write_text(out, preview_page(found, str(file), previewer.rounds, images))
     say(f"written: {out}; nothing left any site")

@@ -12,7 +12,7 @@ from vitrail.cli.leakage import leakage
 from vitrail.cli.run import Quiet, Sets, _lines
 from vitrail.config import Loaded
 from vitrail.engine.run import OnRound
-from vitrail.engine.sweep import load_grid, run_sweep, take_over
+from vitrail.engine.sweep import cells, load_grid, run_sweep, take_over
 from vitrail.errors import ConfigError
 from vitrail.files import write_text
 from vitrail.report import (  # noqa: F401  (they register their tables)
@@ -26,7 +26,13 @@ from vitrail.report import (  # noqa: F401  (they register their tables)
     trial_table,
     truth_grid,
 )
-from vitrail.report.compare import Ending, compare_runs, ending, write_comparison
+from vitrail.report.compare import (
+    Ending,
+    check_ending,
+    compare_runs,
+    ending,
+    write_comparison,
+)
 from vitrail.report.presets import Scale, leaks, reproduction
 from vitrail.report.statistics import Alternative, table_text
 from vitrail.report.tables import TABLES
@@ -56,7 +62,7 @@ def sweep(
 ) -> None:
     """Run a grid; skips what is finished, resumes what was interrupted, ends in compare."""
     loaded = load_grid(file, tuple(sets or ()))
-    asked = ending(loaded)
+    asked = _asked(loaded)
     folder = out or Path("runs") / file.stem
     take_over(loaded, folder, reuse or ())
     if _ended(loaded, folder, quiet):
@@ -120,7 +126,7 @@ def reproduce(
         return
     base = data if data is not None and not overrides else None
     loaded = load_grid(file, (*overrides, *(sets or ())), base)
-    asked = ending(loaded)
+    asked = _asked(loaded)
     folder = out or Path("runs") / f"{name}-{scale}"
     take_over(loaded, folder, reuse or ())
     if _ended(loaded, folder, quiet):
@@ -133,6 +139,14 @@ def reproduce(
             else "\non the server's test images"
         )
         _show(paths, asked, where, folder / "figures" / where)
+
+
+def _asked(loaded: Loaded) -> Ending:
+    """How the grid wants to be compared, if that is possible."""
+    asked = ending(loaded)
+    if "table" not in loaded.sweep:
+        check_ending(asked, cells(loaded), loaded.source)
+    return asked
 
 
 def _ended(loaded: Loaded, folder: Path, quiet: bool) -> bool:

@@ -108,7 +108,9 @@ def locate(config: Data, base: Path) -> Path:
         raise DataError(
             f"{config.path!r} does not exist",
             where="data.path",
-            hint=f"Paths are relative to the folder of the config file, {base}.",
+            hint="Name the file or folder as it lies on this machine."
+            if Path(config.path).is_absolute()
+            else f"Paths are relative to the folder of the config file, {base}.",
         )
     return path
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from vitrail.engine.plan import Plan, StagePlan
 from vitrail.models.flat import Layout
+from vitrail.models.parts import PARTS
 from vitrail.release.message import Field
 
 
@@ -32,6 +33,11 @@ class StageShare:
     def numbers(self) -> int:
         """How many numbers leave a site in a round."""
         return sum(self.parts.values())
+
+    @property
+    def model(self) -> int:
+        """How many of them are the model's own."""
+        return sum(count for part, count in self.parts.items() if part in PARTS)
 
 
 @dataclass(frozen=True)
@@ -60,9 +66,12 @@ class Shared:
         """One line: numbers a round, bytes in all."""
         if self.pooled:
             return "every image: all are in one place"
-        counts = {stage.numbers for stage in self.stages}
-        most = max(counts, default=0)
-        if not most:
+        counts = {stage.model for stage in self.stages}
+        most, beside = (
+            max(counts, default=0),
+            max((s.numbers - s.model for s in self.stages), default=0),
+        )
+        if not most and not beside:
             return f"none of {self.of:,} numbers"
         up_to = "at most " if len(counts) > 1 else ""
         masked = any(stage.masked for stage in self.stages)
@@ -71,7 +80,8 @@ class Shared:
         also = f", and {' and '.join(whole)}" if whole else ""
         return (
             f"{up_to}{most:,} of {self.of:,} numbers ({percent(most, self.of)}) a round"
-            f"{' in a masked sum' if masked else ''}, "
+            f"{' in a masked sum' if masked else ''}"
+            f"{f' and up to {beside:,} beside the model' if beside else ''}, "
             f"{in_all}{size(self.bytes_up)} a site in all{also}"
             f"{', more where a sum is tried again' if masked else ''}"
         )
@@ -91,7 +101,7 @@ class Shared:
         also = f", and {' and '.join(stage.whole)}, which the ledger counts" if stage.whole else ""
         also += ", masked: the server sees the sum only" if stage.masked else ""
         return (
-            f"stage {stage.stage}, {when}: {stage.numbers:,} of {self.of:,} numbers leave a site "
+            f"stage {stage.stage}, {when}: {stage.model:,} of {self.of:,} numbers leave a site "
             f"({parts or 'nothing'}), {stage.bytes_up:,} bytes up, "
             f"{stage.bytes_down:,} down a site and round{also}"
         )
@@ -110,7 +120,7 @@ class Shared:
                     "rounds": stage.rounds,
                     "parts": dict(stage.parts),
                     "numbers": stage.numbers,
-                    "share": stage.numbers / max(1, self.of),
+                    "share": stage.model / max(1, self.of),
                     "bytes_up": stage.bytes_up,
                     "bytes_down": stage.bytes_down,
                 }

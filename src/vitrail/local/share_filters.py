@@ -42,6 +42,18 @@ def inside(box: Box, height: int, width: int) -> Tensor:
     return found
 
 
+def embedded(name: str, images: Tensor) -> Tensor:
+    """Images [N, H, W, C] in a user's coordinates, [N, D]."""
+    found = torch.as_tensor(EMBEDDINGS[name](images))
+    if found.dim() != 2 or len(found) != len(images) or not found.is_floating_point():
+        raise ConfigError(
+            f"it gives {found.dtype} of shape {list(found.shape)}, not floating numbers of shape "
+            f"[{len(images)}, D]",
+            where=f"embedding {name!r}",
+        )
+    return found
+
+
 def never_shared(images: Pixels, boxes: Sequence[Box], detector: str | None) -> Tensor:
     """Where boxes or a detector forbid every pixel, [N, H, W] of bool."""
     count, height, width = images.shape[:3]

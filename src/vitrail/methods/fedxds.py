@@ -17,7 +17,7 @@ from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.phases import Sees
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.share import Chosen, choose
-from vitrail.local.share_filters import EMBEDDINGS, inside
+from vitrail.local.share_filters import embedded, inside
 from vitrail.methods.fedxds_options import XdsOptions
 from vitrail.methods.method import METHODS, About
 from vitrail.methods.server import Server
@@ -67,7 +67,7 @@ def shared_by(site: Site, options: XdsOptions, classes: int) -> tuple[Chosen, Pr
     if how.mode == "metric":
         coordinates = None
         if options.embedding is not None:
-            coordinates = EMBEDDINGS[options.embedding](chosen.pixels)
+            coordinates = embedded(options.embedding, chosen.pixels)
         distances = Distances.of(chosen.pixels, chosen.labels, how.norm, coordinates)
     found = protect(chosen.pixels, chosen.labels, classes, how, key, distances)
     return chosen, found

@@ -110,11 +110,34 @@ class XdsOptions(Options):
                 'heat_epsilon is the budget of a class\'s heatmap: use mask_from = "class", and '
                 "leave out heat_noise"
             )
+        unused = self._unused()
+        if unused:
+            name, needs = unused[0]
+            raise ValueError(f"{name} has no effect with protection = {self.protection!r}: {needs}")
         if self.protection == "metric" and not self.sigma:
             raise ValueError("metric privacy needs noise: raise sigma above 0")
         if formal and any(region.factor < 1 for region in self.regions):
             raise ValueError("less noise in a region would void the guarantee: use factors from 1")
         return self
+
+    def _unused(self) -> list[tuple[str, str]]:
+        """Keys that are not as they come and that the protection does not look at: whoever sets a
+        budget believes in it."""
+        formal = self.protection != "paper"
+        local = 'use protection = "local-dp"'
+        needs = {
+            "epsilon": (self.protection == "local-dp", local),
+            "clip": (self.protection == "local-dp", local),
+            "heat_epsilon": (formal, 'use "local-dp" or "metric", or heat_noise'),
+            "delta": (formal, 'use "local-dp" or "metric"'),
+            "sigma": (self.protection != "local-dp", "its noise follows from epsilon and clip"),
+        }
+        fields = type(self).model_fields
+        return [
+            (name, told)
+            for name, (used, told) in needs.items()
+            if not used and getattr(self, name) != fields[name].default
+        ]
 
     @property
     def source(self) -> Literal["image", "class", "model"]:

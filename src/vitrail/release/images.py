@@ -7,7 +7,7 @@ between two images of one class; `paper` is noise without a promise.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -171,6 +171,8 @@ def _line(
         "covers": COVERS,
         "guarantee": NO_GUARANTEE,
     }
+    if how.regions:
+        line["regions"] = max(region.factor for region in how.regions)
     if how.epsilon_label is not None:
         line["epsilon_label"] = how.epsilon_label
     if how.mode == "local-dp":
@@ -221,3 +223,34 @@ def _metric(how: Protection, distances: Distances | None) -> dict[str, Any]:
     else:
         found["guarantee"] = f"{NO_GUARANTEE} (the masks were made from the images)"
     return found
+
+
+def promised(line: Mapping[str, Any]) -> str:
+    """The guarantee of a line about a part of a release in words, with its numbers."""
+    said = str(line["guarantee"])
+    if "epsilon" in line:
+        return f"{said}: epsilon {line['epsilon']:g}, delta {line['delta']:g}"
+    if "curve" in line:
+        points = ", ".join(
+            f"{d:g}: {'none' if e is None else format(e, '.3g')}" for d, e in line["curve"]
+        )
+        near = line.get("distances", {})
+        extra = "".join(
+            f"; at the median {name} ({d:.3g}) {'none' if e is None else format(e, '.3g')}"
+            for name, (d, e) in near.items()
+            if d is not None
+        )
+        return f"{said}. epsilon by {line['norm']} distance: {points}{extra}"
+    return said
+
+
+def described(line: Mapping[str, Any]) -> str:
+    """A line about a part of a release: how much of it, its noise, its guarantee."""
+    told = [f"{line['images']:,} images"] if "images" in line else []
+    if "bytes" in line:
+        told.append(f"{int(line['bytes']):,} bytes")
+    if line.get("sigma") is not None:
+        told.append(f"noise of deviation {line['sigma']:.3g}")
+    if line.get("regions"):
+        told.append(f"up to {line['regions']:g} times as much in some regions")
+    return ", ".join([*told, promised(line)])

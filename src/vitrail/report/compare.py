@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from vitrail.config.load import Loaded, explain, flat
 from vitrail.config.schema import Count, Table
 from vitrail.engine.loaded import Run, Where
-from vitrail.engine.sweep import release_name
+from vitrail.engine.settle import settled
+from vitrail.engine.sweep import Cell, release_name
 from vitrail.errors import RunError, nearest
 from vitrail.files import write_text
 from vitrail.report.cost import Cost, cost_of, mean_cost
@@ -59,6 +60,16 @@ def ending(loaded: Loaded) -> Ending:
         raise explain(err, loaded.source, Ending, "sweep.compare") from None
 
 
+def check_ending(asked: Ending, grid: Sequence[Cell], source: str) -> None:
+    """Refuse a baseline that no row of a grid will have, before anything is played."""
+    keys = [flat(settled(cell.loaded).model_dump(mode="json")) for cell in grid]
+    varying = _varying(keys)
+    if asked.baseline is None or any(k.startswith("release.") for k in varying):
+        return
+    labels = {_label(told, keys, varying) for told in keys}
+    _check_baseline(asked.baseline, labels, f"{source}: sweep.compare.baseline")
+
+
 def compare_runs(
     paths: Sequence[Path],
     figure: str = "accuracy",
@@ -81,8 +92,7 @@ def compare_runs(
     if where == "auto":
         where = "server" if all(run.curve(figure, "server") for run in runs) else "sites"
     keys = [flat(run.config.model_dump(mode="json")) for run in runs]
-    varying = sorted(k for k in set().union(*keys) if len({repr(f.get(k)) for f in keys}) > 1)
-    varying = [k for k in varying if k not in _IGNORED]
+    varying = _varying(keys)
     settings = [k for k in varying if k.split(".")[0] not in _OWN and _free(k, keys)]
     tables: dict[str, dict[str, dict[Hashable, list[tuple[int, float | None]]]]] = {}
     notes = _notes(where, last, until, alternative)
@@ -96,8 +106,7 @@ def compare_runs(
         history: list[tuple[int, float | None]] = [
             point for point in run.curve(figure, where) if until is None or point[0] <= until
         ]
-        if not run.finished:
-            notes.append(f"{run.path} stopped at round {run.round} of {run.config.run.rounds}")
+        notes += _short(run, sum(1 for at, _ in history if at), last, until)
         if run.config.run.seed in tables.get(setting, {}).get(label, {}):
             notes.append(f"{run.path} repeats {label} with the same seed and is left out")
         elif history:
@@ -137,20 +146,43 @@ def _notes(where: Where, last: int, until: int | None, alternative: Alternative)
     return notes
 
 
+def _short(run: Run, evaluations: int, last: int, until: int | None) -> Iterator[str]:
+    """What a run has less of than was asked for."""
+    if 0 < evaluations < last:
+        yield f"{run.path} has {evaluations} evaluations, and all of them count"
+    if not run.finished:
+        yield f"{run.path} stopped at round {run.round} of {run.config.run.rounds}"
+    elif until is not None and run.round < until:
+        yield f"{run.path} ended at round {run.round}"
+
+
 def _level(history: Sequence[tuple[int, float | None]], last: int) -> float | None:
-    """The mean of the last evaluations; a figure that is missing among them leaves none."""
-    values = [value for _, value in history[-last:]]
+    """The mean of the last evaluations, the untrained model's only where there is no other; a
+    figure that is missing among them leaves none."""
+    trained = [point for point in history if point[0]] or history
+    values = [value for _, value in trained[-last:]]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
-def _check_baseline(baseline: str | None, labels: set[str]) -> None:
+def _check_baseline(baseline: str | None, labels: set[str], where: str = "--baseline") -> None:
     if baseline is not None and baseline not in labels:
+        alike = sorted(label for label in labels if label.startswith(f"{baseline} "))
         raise RunError(
             f"there is no row {baseline!r} to compare with",
-            where="--baseline",
-            hint=nearest(baseline, labels),
+            where=where,
+            hint=f"Which of {', '.join(alike)}?" if alike else nearest(baseline, labels),
         )
+
+
+def _varying(keys: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys in which configurations differ, but for those that do not matter here."""
+    every = sorted({key for told in keys for key in told})
+    return [
+        key
+        for key in every
+        if key not in _IGNORED and len({repr(told.get(key)) for told in keys}) > 1
+    ]
 
 
 def write_comparison(tables: Iterable[Comparison], folder: Path) -> list[Path]:

@@ -32,6 +32,7 @@ class Preview:
     images: npt.NDArray[np.uint8]  # [N, H, W, C], as they are
     chosen: Chosen
     shared: Protected
+    held: int  # training images of the site
 
 
 class Previewer:
@@ -76,7 +77,8 @@ class Previewer:
         phase = next(p for p in self.stage.stage.train if hasattr(p, "show"))
         chosen, shared = phase.show(site, ctx)
         images = self.federation.images
-        return Preview(name, images.classes, images.images[chosen.rows], chosen, shared)
+        held = len(self.federation.sites[name].train)
+        return Preview(name, images.classes, images.images[chosen.rows], chosen, shared, held)
 
 
 def _sharing(plan: Plan) -> StagePlan:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitrail.engine.shared import size as readable
+from vitrail.release.images import promised
 from vitrail.report.evidence_html import data_uri, page
 from vitrail.report.preview import Preview
 
@@ -56,13 +56,13 @@ def _section(one: Preview, most: int) -> str:
 def _facts(one: Preview) -> str:
     line = one.shared.line
     told = [
-        f"{line['images']:,} of {len(one.images):,} images"
+        f"{line['images']:,} of {one.held:,} images"
         if line["images"] == len(one.images)
-        else f"{line['images']:,} pictures made from {len(one.images):,} images",
+        else f"{line['images']:,} pictures made from {len(one.images):,} of {one.held:,} images",
         f"{readable(line['bytes'])}, sent once",
         f"{1 - float(one.chosen.mask.gt(0).double().mean()):.0%} of the pixels removed, noise of "
         f"deviation {line['sigma']:.3g} on pixels from 0 to 1",
-        _promise(line),
+        promised(line),
         f"this covers {line['covers']}",
     ]
     moved = (
@@ -78,25 +78,6 @@ def _facts(one: Preview) -> str:
     )
     items = "".join(f"<li>{escape(text)}</li>" for text in told)
     return f'<ul class="facts">{items}</ul>'
-
-
-def _promise(line: dict[str, Any]) -> str:
-    """The guarantee in words, with its numbers."""
-    said = str(line["guarantee"])
-    if "epsilon" in line:
-        return f"{said}: epsilon {line['epsilon']:g}, delta {line['delta']:g}"
-    if "curve" in line:
-        points = ", ".join(
-            f"{d:g}: {'none' if e is None else format(e, '.3g')}" for d, e in line["curve"]
-        )
-        near = line.get("distances", {})
-        extra = "".join(
-            f"; at the median {name} ({d:.3g}) {'none' if e is None else format(e, '.3g')}"
-            for name, (d, e) in near.items()
-            if d is not None
-        )
-        return f"{said}. epsilon by {line['norm']} distance: {points}{extra}"
-    return said
 
 
 def _row(one: Preview, at: int, grouped: bool) -> str:

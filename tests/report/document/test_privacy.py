@@ -138,14 +138,15 @@ def test_a_remark_on_a_part_of_an_update_adds_no_bytes_and_no_release():
     remark = {"kind": "images", "round": 2, "bytes": 90, "mechanism": "local-dp"}
     ledger = [
         {**update, "guarantee": "empirical: no formal guarantee"},
-        {**remark, "guarantee": "formal: local DP"},
+        {**remark, "guarantee": "formal: local DP", "epsilon": 10.0, "delta": 1e-5},
     ]
     run = SimpleNamespace(sites=("a",), card={})
     account = Account(run, "run", [], None, {"a": ledger})
     assert [line["bytes"] for _, line in lines_of(account)] == [100]
     assert "100 B" in str(sent_sentence(account)) and "1 release" in str(sent_sentence(account))
     page = "".join(map(render, privacy(account)))
-    assert "Of a part of the updates, images: formal: local DP." in page
+    told = "images, formal: local DP: epsilon 10, delta 1e-05."
+    assert f"Of a part of the updates: {told}" in page
     table = next(x for x in leaves(privacy(account)) if getattr(x, "rows", ()))
     assert [row[1:5] for row in table.rows] == [
         ("update", 1, 100.0, "none"), ("images, in an update", 1, None, "local-dp"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vitrail.release.images import promised
 from vitrail.release.ledger import is_remark, mechanisms_of
 from vitrail.report.document.account import ATTACK, LEAKAGE, Account
 from vitrail.report.document.block import Block, Figure, Missing
@@ -27,6 +28,7 @@ WORDS = {
 }
 
 
+_PARTS = 6  # guarantees of parts that the page lists
 _SIMULATED = (
     "This is a simulation: the sites' noise follows from the run's seed, so whoever knows the seed "
     "could take it away. The guarantee holds where sites draw it from their own secret."
@@ -164,7 +166,9 @@ def _guarantees(account: Account) -> tuple[Block, ...]:
         return ()
     proven = sum(formal(line) for _, line in lines)
     rest = len(lines) - proven
-    parts = {str(x.get("kind")): str(x["guarantee"]) for _, x in _told(account) if _part(x)}
+    parts = list(
+        dict.fromkeys(f"{x.get('kind')}, {promised(x)}" for _, x in _told(account) if _part(x))
+    )
     blocks: list[Block] = [Html("<h3>Formal guarantees</h3>")]
     told = budgets(account.name, lines)
     if told:
@@ -173,7 +177,10 @@ def _guarantees(account: Account) -> tuple[Block, ...]:
             blocks.append(el("p", _SIMULATED, class_="note"))
     elif not proven and not parts:
         blocks.append(el("p", "None. Nothing that left a site carries a proof.", class_="note"))
-    blocks += [el("p", f"Of a part of the updates, {part}: {g}.") for part, g in parts.items()]
+    blocks += [el("p", f"Of a part of the updates: {told}.") for told in parts[:_PARTS]]
+    if len(parts) > _PARTS:
+        more = f"{len(parts) - _PARTS} more of this kind are in the sites' ledgers."
+        blocks.append(el("p", more, class_="soft"))
     rest_told = say(
         "{} of {} are empirical: sent as they are, or changed in a way that no proof "
         "covers. What they give away can only be measured, by attacks.",

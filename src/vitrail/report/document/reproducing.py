@@ -17,7 +17,7 @@ from vitrail.report.document.markup import el, say
 from vitrail.report.document.table import Column, Table
 
 WITHHELD = "(a path at the site)"
-_PATHS = frozenset({"path", "weights", "plugins", "column_file"})
+_PATHS = frozenset({"data.path", "data.public.path", "model.weights", "run.plugins"})
 _PACKAGES = ("torch", "numpy", "pillow", "safetensors", "scipy", "scikit-learn")
 
 
@@ -66,16 +66,19 @@ def shareable(tree: Mapping[str, Any]) -> str:
     return tomli_w.dumps(_hidden(tree))
 
 
-def _hidden(tree: Mapping[str, Any]) -> dict[str, Any]:
+def _hidden(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in tree.items():
+        name = f"{above}{key}"
         if isinstance(value, Mapping):
-            found[key] = _hidden(value)
+            found[key] = _hidden(value, f"{name}.")
         elif isinstance(value, list):
-            listed = [_hidden(v) if isinstance(v, Mapping) else _plain(key, v) for v in value]
+            listed = [
+                _hidden(v, f"{name}.") if isinstance(v, Mapping) else _plain(name, v) for v in value
+            ]
             found[key] = [v for v in listed if v is not None]
         elif value is not None:
-            found[key] = _plain(key, value)
+            found[key] = _plain(name, value)
     return found
 
 

@@ -40,7 +40,8 @@ def _link(anchor: str) -> Html:
 def _tiles(account: Account) -> Html:
     train, test = account.images
     value, where = best_figure(account)
-    shared = account.run.card.get("shared") or {}
+    totals = [account.total(site, "bytes_up") for site in account.run.sites]
+    sent = [total for total in totals if total is not None]
     found = account.found.get(AUDIT)
     lines = lines_of(account)
     proven = bool(lines) and all(formal(line) for _, line in lines)
@@ -51,7 +52,7 @@ def _tiles(account: Account) -> Html:
             percent(value),
             f"accuracy on {where}" if value is not None else "accuracy: not known yet",
         ),
-        (amount(shared.get("bytes_up")), "sent by a site in all rounds"),
+        (amount(max(sent) if sent else None), "sent by a site in all rounds, at most"),
         (
             "not made" if found is None else _word(found),
             "audit for shortcuts that one site taught",
