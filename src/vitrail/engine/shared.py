@@ -67,10 +67,8 @@ class Shared:
         if self.pooled:
             return "every image: all are in one place"
         counts = {stage.model for stage in self.stages}
-        most, beside = (
-            max(counts, default=0),
-            max((s.numbers - s.model for s in self.stages), default=0),
-        )
+        most = max(counts, default=0)
+        beside = max((stage.numbers - stage.model for stage in self.stages), default=0)
         if not most and not beside:
             return f"none of {self.of:,} numbers"
         up_to = "at most " if len(counts) > 1 else ""
