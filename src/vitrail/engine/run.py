@@ -124,8 +124,7 @@ def plan_of(loaded: Loaded, federation: Federation) -> tuple[Plan, Network]:
 
 def _check_sites(plan: Plan, federation: Federation) -> None:
     """A round that can never count is a mistake, not a long wait."""
-    examples = {name: len(rows.train) for name, rows in federation.sites.items()}
-    plan.method.check_sites(examples, everybody=True)
+    plan.method.check_sites(plan.setting.examples, everybody=True)
     if plan.secure:
         check_together(plan, len(federation.sites))
     run = plan.config.run

@@ -249,8 +249,7 @@ class Station:
     def _ground(self, folder: RunFolder, loaded: Loaded) -> _Ground:
         federation = dealt(loaded)
         plan, network = plan_of(loaded, federation)
-        examples = {name: len(rows.train) for name, rows in federation.sites.items()}
-        plan.method.check_sites(examples, everybody=False)
+        plan.method.check_sites(plan.setting.examples, everybody=False)
         return _Ground(folder, plan, network, federation)
 
     def _root(self) -> Key | None:
