@@ -25,8 +25,8 @@ test: .venv/ready
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 check: .venv/ready
-	$(BIN)/ruff format --check src tests examples benchmarks
-	$(BIN)/ruff check src tests examples benchmarks
+	$(BIN)/ruff format --check src tests examples benchmarks experiments
+	$(BIN)/ruff check src tests examples benchmarks experiments
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -24,7 +24,7 @@ from vitrail.models import build
 ITERATIONS = 50
 
 
-def by_hand(scene: Scene, iterations: int) -> None:
+def recover_by_hand(scene: Scene, iterations: int) -> None:
     """A plain double-backward loop, as one would write it for one image."""
     network, label = scene.network, scene.labels[0]
     weights = [p for p in network.parameters() if p.requires_grad]
@@ -34,13 +34,15 @@ def by_hand(scene: Scene, iterations: int) -> None:
     for step in range(iterations):
         leaf = x.detach().requires_grad_()
         loss = F.cross_entropy(network(leaf), label)
-        made = torch.autograd.grad(loss, weights, create_graph=True)
-        dot = sum((a * b).sum() for a, b in zip(made, wanted, strict=True))
-        own = sum(a.square().sum() for a in made)
-        theirs = sum(b.square().sum() for b in wanted)
+        gradients = torch.autograd.grad(loss, weights, create_graph=True)
+        dot = sum((a * b).sum() for a, b in zip(gradients, wanted, strict=True))
+        gradient_norm = sum(a.square().sum() for a in gradients)
+        wanted_norm = sum(b.square().sum() for b in wanted)
         rough = (leaf[..., 1:] - leaf[..., :-1]).abs().mean()
         rough = rough + (leaf[..., 1:, :] - leaf[..., :-1, :]).abs().mean()
-        (slope,) = torch.autograd.grad(1 - dot / (own * theirs).sqrt() + 1e-3 * rough, leaf)
+        (slope,) = torch.autograd.grad(
+            1 - dot / (gradient_norm * wanted_norm).sqrt() + 1e-3 * rough, leaf
+        )
         slope = slope.sign()
         mean = 0.9 * mean + 0.1 * slope
         square = 0.999 * square + 0.001 * slope.square()
@@ -48,12 +50,12 @@ def by_hand(scene: Scene, iterations: int) -> None:
         x = (x - 0.1 * mean / (1 - 0.9 ** (step + 1)) / size).clamp(-1, 1)
 
 
-def ours(scene: Scene, iterations: int, restarts: int = 1) -> None:
+def recover_by_attack(scene: Scene, iterations: int, restarts: int = 1) -> None:
     """The same through the attack."""
     ATTACKS["ig"]("ig", {"restarts": restarts}).recover(scene, Job(Budget(iterations=iterations)))
 
 
-def seconds(work, *given: object) -> float:  # type: ignore[no-untyped-def]
+def measure_seconds(work, *given: object) -> float:  # type: ignore[no-untyped-def]
     began = time.process_time()  # of this process alone: neighbors do not count
     work(*given)
     return time.process_time() - began
@@ -66,15 +68,15 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     for name in args.nets:
-        network = build(name, 10, key=rng.server(1)).eval()
-        x = torch.rand(1, 1, 3, 32, 32, generator=rng.server(2).torch()) * 2 - 1
-        scene = one_step(network, x, torch.tensor([[3]]), Normalize.named("half", 3), 10)
-        ours(scene, 2), by_hand(scene, 2), ours(scene, 2, 8)
+        network = build(name, 10, key=rng.derive_server_key(1)).eval()
+        x = torch.rand(1, 1, 3, 32, 32, generator=rng.derive_server_key(2).torch()) * 2 - 1
+        scene = one_step(network, x, torch.tensor([[3]]), Normalize.from_name("half", 3), 10)
+        recover_by_attack(scene, 2), recover_by_hand(scene, 2), recover_by_attack(scene, 2, 8)
         cost, batch = [], []
         for _ in range(args.turns):
-            hand = seconds(by_hand, scene, ITERATIONS)
-            single = seconds(ours, scene, ITERATIONS)
-            eight = seconds(ours, scene, ITERATIONS, 8)
+            hand = measure_seconds(recover_by_hand, scene, ITERATIONS)
+            single = measure_seconds(recover_by_attack, scene, ITERATIONS)
+            eight = measure_seconds(recover_by_attack, scene, ITERATIONS, 8)
             cost.append(single / hand)
             batch.append(eight / (8 * single))
         print(

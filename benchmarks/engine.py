@@ -23,40 +23,44 @@ PEERS = HERE / ".peers"
 STEADY, ALL_IN = "rounds_per_second_steady", "rounds_per_second_all_in"
 
 
-def contestants(peers: bool) -> dict[str, list[str]]:
+def list_contestants(peers: bool) -> dict[str, list[str]]:
     """The commands, by name."""
-    found = {
+    commands = {
         "raw-1": [sys.executable, str(HERE / "peers" / "raw_loop.py"), "--processes", "1"],
         "ours-1": [sys.executable, str(HERE / "ours.py"), "--workers", "1"],
         "raw-2": [sys.executable, str(HERE / "peers" / "raw_loop.py"), "--processes", "2"],
         "ours-2": [sys.executable, str(HERE / "ours.py"), "--workers", "2"],
     }
     if peers:
-        found["pfl"] = [str(PEERS / "pfl" / "bin" / "python"), str(HERE / "peers" / "pfl_loop.py")]
-        found["flower"] = [
+        commands["pfl"] = [
+            str(PEERS / "pfl" / "bin" / "python"),
+            str(HERE / "peers" / "pfl_loop.py"),
+        ]
+        commands["flower"] = [
             str(PEERS / "flower" / "bin" / "python"),
             str(HERE / "peers" / "flower_loop.py"),
         ]
-    return found
+    return commands
 
 
 def measure(command: list[str], model: str, rounds: int) -> dict[str, float]:
     """One turn of one contestant in a fresh process."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
-        told = [*command, "--model", model, "--rounds", str(rounds), "--json", str(out)]
+        words = [*command, "--model", model, "--rounds", str(rounds), "--json", str(out)]
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(told, env=env, capture_output=True, text=True)
+        done = subprocess.run(words, env=env, capture_output=True, text=True)
         if done.returncode or not out.exists():
-            sys.exit(f"{' '.join(told)} failed:\n{done.stderr[-2000:]}")
+            sys.exit(f"{' '.join(words)} failed:\n{done.stderr[-2000:]}")
         figures: dict[str, float] = json.loads(out.read_text())
         return figures
 
 
-def ratio(turns: list[dict[str, dict[str, float]]], a: str, b: str, figure: str) -> str:
+def format_ratio(turns: list[dict[str, dict[str, float]]], a: str, b: str, figure: str) -> str:
     """Median, smallest and largest of a/b over the turns."""
-    each = [turn[a][figure] / turn[b][figure] for turn in turns]
-    return f"{statistics.median(each):.2f}  ({min(each):.2f} to {max(each):.2f}, n={len(each)})"
+    ratios = [turn[a][figure] / turn[b][figure] for turn in turns]
+    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    return f"{statistics.median(ratios):.2f}  ({spread}, n={len(ratios)})"
 
 
 def main() -> None:
@@ -72,19 +76,20 @@ def main() -> None:
         for _ in range(args.repeats):
             turn = {
                 name: measure(command, model, args.rounds)
-                for name, command in contestants(peers).items()
+                for name, command in list_contestants(peers).items()
             }
             turns.append(turn)
             line = "  ".join(f"{name} {figures[STEADY]:.2f}" for name, figures in turn.items())
             print(f"{model}: rounds/s {line}", flush=True)
         for count in ("1", "2"):
-            found = ratio(turns, f"ours-{count}", f"raw-{count}", STEADY)
-            print(f"{model}: ours-{count} / raw-{count}, steady   {found}")
+            compared = format_ratio(turns, f"ours-{count}", f"raw-{count}", STEADY)
+            print(f"{model}: ours-{count} / raw-{count}, steady   {compared}")
         if peers:
             for name in ("pfl", "flower"):
                 for ours in ("ours-1", "ours-2"):
-                    print(f"{model}: {ours} / {name}, all-in   {ratio(turns, ours, name, ALL_IN)}")
-                    print(f"{model}: {ours} / {name}, steady   {ratio(turns, ours, name, STEADY)}")
+                    for words, figure in (("all-in", ALL_IN), ("steady", STEADY)):
+                        compared = format_ratio(turns, ours, name, figure)
+                        print(f"{model}: {ours} / {name}, {words}   {compared}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 import vitrail
 
 
-def timed(folder: Path, images: int, rounds: int, cached: bool) -> tuple[float, float]:
+def measure_run(folder: Path, images: int, rounds: int, cached: bool) -> tuple[float, float]:
     """Seconds of the rounds, and of everything."""
     ends: list[float] = []
     began = time.perf_counter()
@@ -47,8 +47,8 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         os.environ["VITRAIL_CACHE"] = name
-        without, all_without = timed(Path(name), args.images, args.rounds, cached=False)
-        with_cache, all_with = timed(Path(name), args.images, args.rounds, cached=True)
+        without, all_without = measure_run(Path(name), args.images, args.rounds, cached=False)
+        with_cache, all_with = measure_run(Path(name), args.images, args.rounds, cached=True)
     ratio = without / with_cache
     print(f"a round: {without:.3f} s without, {with_cache:.4f} s with it; ratio {ratio:.0f}")
     print(f"all of {args.rounds} rounds: {all_without:.1f} s without, {all_with:.1f} s with")

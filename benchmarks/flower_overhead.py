@@ -28,38 +28,40 @@ import torch
 from PIL import Image
 
 from vitrail.config import Loaded, dump, parse
-from vitrail.data.source import load
-from vitrail.engine.loaded import Run
+from vitrail.data.load_images import load
 from vitrail.engine.run import start
-from vitrail.engine.tasks import Missing
-from vitrail.flower.coordinator import coordinate
+from vitrail.engine.tasks import MissingReply
+from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.envelope import seal, unseal
-from vitrail.flower.home import Home
+from vitrail.flower.flower_processes import find_free_port
 from vitrail.flower.keys import make_keys
-from vitrail.flower.processes import free_port
-from vitrail.flower.station import Station
+from vitrail.flower.site.site_config import SiteConfig
+from vitrail.flower.site.site_server import SiteServer
 from vitrail.models.flat import Layout
-from vitrail.models.parts import inventory
-from vitrail.rng import server
+from vitrail.models.parts import list_tensors
+from vitrail.rng import derive_server_key
+from vitrail.runs.opened_run import Run
 
 SITES = ("east", "north", "west")
 
 
-class Inside:
+class InProcessLink:
     """A link inside this process."""
 
-    def __init__(self, stations: dict[str, Station]) -> None:
-        self.stations = stations
+    def __init__(self, site_servers: dict[str, SiteServer]) -> None:
+        self.site_servers = site_servers
 
     def present(self) -> tuple[str, ...]:
-        return tuple(self.stations)
+        return tuple(self.site_servers)
 
-    def ask(self, messages: Mapping[str, bytes], patience: float) -> dict[str, bytes | Missing]:
+    def ask(
+        self, messages: Mapping[str, bytes], patience: float
+    ) -> dict[str, bytes | MissingReply]:
         del patience
-        return {name: self.stations[name].answer(raw) for name, raw in messages.items()}
+        return {name: self.site_servers[name].answer(raw) for name, raw in messages.items()}
 
 
-class Willing(Home):
+class WillingSite(SiteConfig):
     """A site whose operator says yes."""
 
     def wait(self, run: str, terms: dict[str, Any], patience: float) -> bool:
@@ -67,13 +69,13 @@ class Willing(Home):
         return True
 
 
-class Field:
+class BenchmarkFederation:
     """Images and files of a federation, and its configurations."""
 
     def __init__(self, root: Path, images: int, epochs: int, rounds: int) -> None:
         self.root = root
         data = {"aviary": {"images": images, "classes": 3}, "image_size": 32}
-        birds = load(parse({"data": data}).config.data, root, server(1))
+        birds = load(parse({"data": data}).config.data, root, derive_server_key(1))
         rows = []
         for i, (pixels, label) in enumerate(zip(birds.images, birds.labels, strict=True)):
             Image.fromarray(pixels).save(root / f"{i:05d}.png")
@@ -95,49 +97,53 @@ class Field:
             "run": {"rounds": rounds, "local_epochs": epochs, "seed": 5, "device": "cpu"},
         }
 
-    def loaded(self, simulated: bool, secure: bool = False) -> Loaded:
+    def load(self, simulated: bool, secure: bool = False) -> Loaded:
         tree = {**self.terms, "release": {"secure_sum": secure}}
         if simulated:
-            own = {"source": "manifest", "path": str(self.root / "all.csv")}
-            own |= {"site": "site", "split": "split"}
-            tree |= {"data": {**tree["data"], **own}, "partition": {"kind": "column"}}
+            source = {"source": "manifest", "path": str(self.root / "all.csv")}
+            source |= {"site": "site", "split": "split"}
+            tree |= {"data": {**tree["data"], **source}, "partition": {"kind": "column"}}
         return parse(tree, self.root)
 
-    def home(self, name: str, folder: Path) -> Home:
-        home = Home.open(self.root / f"{name}.toml")
-        return Willing(home.file, home.name, home.data, home.run, folder / name)
+    def make_site_config(self, name: str, folder: Path) -> SiteConfig:
+        site_config = SiteConfig.open(self.root / f"{name}.toml")
+        return WillingSite(
+            site_config.file, site_config.name, site_config.data, site_config.run, folder / name
+        )
 
 
-def engine(field: Field, folder: Path, secure: bool = False) -> Path:
-    return start(field.loaded(True, secure), folder / "run").path
+def run_engine(field: BenchmarkFederation, folder: Path, secure: bool = False) -> Path:
+    return start(field.load(True, secure), folder / "run").path
 
 
-def inside(field: Field, folder: Path) -> Path:
-    stations = {name: Station(field.home(name, folder), seeded=True) for name in SITES}
-    return coordinate(Inside(stations), field.loaded(False), folder / "run", 3).path
+def run_link(field: BenchmarkFederation, folder: Path) -> Path:
+    site_servers = {
+        name: SiteServer(field.make_site_config(name, folder), seeded=True) for name in SITES
+    }
+    return run_federation(InProcessLink(site_servers), field.load(False), folder / "run", 3).path
 
 
-def processes(field: Field, folder: Path, tls: bool) -> Path:
+def run_processes(field: BenchmarkFederation, folder: Path, tls: bool) -> Path:
     """A coordinator and three sites as processes of their own."""
-    port = str(free_port())
+    port = str(find_free_port())
     file = folder / "federation.toml"
-    file.write_text(dump(field.loaded(False).config))
+    file.write_text(dump(field.load(False).config))
     make_keys(folder / "keys", SITES, ["localhost"])
     safe = ["--keys", str(folder / "keys")] if tls else ["--insecure"]
     words = ["server", str(file), "--out", str(folder / "run"), "--port", port, "--sites", "3"]
-    started = [_vitrail([*words, *safe], folder / "server.log")]
+    started = [_start_vitrail([*words, *safe], folder / "server.log")]
     for name in SITES:
-        own = folder / name
-        own.mkdir()
+        site_folder = folder / name
+        site_folder.mkdir()
         site = (
             (field.root / f"{name}.toml")
             .read_text()
             .replace(f"{name}.csv", f"{field.root}/{name}.csv")
         )
-        (own / "site.toml").write_text(site)
+        (site_folder / "site.toml").write_text(site)
         safe = ["--keys", str(folder / "keys" / "sites" / name)] if tls else ["--insecure"]
-        words = ["site", "--file", str(own / "site.toml"), "--server", f"localhost:{port}"]
-        started.append(_vitrail([*words, *safe, "--yes", "--once"], folder / f"{name}.log"))
+        words = ["site", "--file", str(site_folder / "site.toml"), "--server", f"localhost:{port}"]
+        started.append(_start_vitrail([*words, *safe, "--yes", "--once"], folder / f"{name}.log"))
     try:
         if started[0].wait(1800):
             sys.exit((folder / "server.log").read_text()[-2000:])
@@ -151,13 +157,13 @@ def processes(field: Field, folder: Path, tls: bool) -> Path:
     return folder / "run"
 
 
-def _vitrail(words: list[str], log: Path) -> subprocess.Popen[bytes]:
+def _start_vitrail(words: list[str], log: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", "from vitrail.cli import main; main()", "flower", *words]
     with log.open("wb") as handle:
         return subprocess.Popen(command, stdout=handle, stderr=subprocess.STDOUT)
 
 
-def seconds(run: Path) -> tuple[float, float]:
+def measure_rounds(run: Path) -> tuple[float, float]:
     """Median seconds of a round but the first, and of the slowest site's own turn in it."""
     rows = [row for row in Run(run).rows() if row.get("seconds") and row["round"] > 1]
     rounds = [row["seconds"] for row in rows if row["site"] == "*"]
@@ -168,51 +174,51 @@ def seconds(run: Path) -> tuple[float, float]:
     return statistics.median(rounds), statistics.median(training.values())
 
 
-def pieces(field: Field, folder: Path) -> dict[str, float]:
+def measure_pieces(field: BenchmarkFederation, folder: Path) -> dict[str, float]:
     """What a turn at a site costs beside its training, in CPU seconds, the least of a few tries."""
-    station = Station(field.home("north", folder), seeded=True)
-    loaded = station.home.joined(_terms(field))
-    ground = station._ground(station.home.run_folder("x"), loaded)
+    site_server = SiteServer(field.make_site_config("north", folder), seeded=True)
+    loaded = site_server.config.merge_terms(_make_terms(field))
+    opened = site_server._open_run(site_server.config.run_folder("x"), loaded)
     tensors = {
         f"model/{n}": t.clone()
-        for n, t in ground.network.state_dict().items()
+        for n, t in opened.network.state_dict().items()
         if t.is_floating_point()
     }
     raw = seal("turn", "run", "north", {}, tensors)
-    size = Layout.of(inventory(ground.network)).size
+    size = Layout.of(list_tensors(opened.network)).size
     print(f"a message holds {size:,} numbers, {len(raw) / 1e6:.2f} MB")
-    start = [sys.executable, "-c", "import vitrail.flower.client_app"]
+    start = [sys.executable, "-c", "import vitrail.flower.site.client_app"]
     return {
-        "start of a process, imports": _best(lambda: subprocess.run(start, check=True), 3),
-        "reading the data, building the network": _best(
-            lambda: station._ground(ground.folder, loaded)
+        "start of a process, imports": _find_least(lambda: subprocess.run(start, check=True), 3),
+        "reading the data, building the network": _find_least(
+            lambda: site_server._open_run(opened.folder, loaded)
         ),
-        "sealing a message": _best(lambda: seal("turn", "run", "north", {}, tensors)),
-        "opening a message": _best(lambda: unseal(raw)),
+        "sealing a message": _find_least(lambda: seal("turn", "run", "north", {}, tensors)),
+        "opening a message": _find_least(lambda: unseal(raw)),
     }
 
 
-def _terms(field: Field) -> dict[str, Any]:
-    from vitrail.flower.agreement import terms_of
+def _make_terms(field: BenchmarkFederation) -> dict[str, Any]:
+    from vitrail.flower.run_terms import make_terms
 
-    return terms_of(field.loaded(False).config)
+    return make_terms(field.load(False).config)
 
 
-def processor() -> float:
+def measure_processor_time() -> float:
     """Seconds of processor time of this process and of all it has waited for."""
     return sum(
         sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
 
 
-def _best(what: Callable[[], object], times: int = 5) -> float:
+def _find_least(work: Callable[[], object], tries: int = 5) -> float:
     """The least processor time of some tries."""
-    found = []
-    for _ in range(times):
-        began = processor()
-        what()
-        found.append(processor() - began)
-    return min(found)
+    times = []
+    for _ in range(tries):
+        began = measure_processor_time()
+        work()
+        times.append(measure_processor_time() - began)
+    return min(times)
 
 
 def main() -> None:
@@ -222,39 +228,45 @@ def main() -> None:
     parser.add_argument("--no-processes", action="store_true", help="leave Flower's processes out")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    contestants: dict[str, Callable[[Field, Path], Path]] = {
-        "engine": engine,
-        "engine, secure sums": lambda field, folder: engine(field, folder, secure=True),
-        "link in one process": inside,
+    contestants: dict[str, Callable[[BenchmarkFederation, Path], Path]] = {
+        "engine": run_engine,
+        "engine, secure sums": lambda field, folder: run_engine(field, folder, secure=True),
+        "link in one process": run_link,
     }
     if not args.no_processes:
-        contestants["processes, no TLS"] = lambda field, folder: processes(field, folder, tls=False)
-        contestants["processes, TLS and keys"] = lambda field, folder: processes(
+        contestants["processes, no TLS"] = lambda field, folder: run_processes(
+            field, folder, tls=False
+        )
+        contestants["processes, TLS and keys"] = lambda field, folder: run_processes(
             field, folder, tls=True
         )
     took: dict[str, list[tuple[float, float, float]]] = {name: [] for name in contestants}
     with tempfile.TemporaryDirectory(prefix="vitrail-") as scratch:
         root = Path(scratch)
-        field = Field(root, args.images, args.epochs, args.rounds)
+        field = BenchmarkFederation(root, args.images, args.epochs, args.rounds)
         for turn in range(args.repeats):
             for name, play in contestants.items():
                 folder = root / f"{turn}-{name}".replace(" ", "-").replace(",", "")
                 folder.mkdir()
-                before = processor()
+                before = measure_processor_time()
                 run = play(field, folder)
-                took[name].append((*seconds(run), (processor() - before) / args.rounds))
-        found = pieces(field, root / "pieces")
+                took[name].append(
+                    (*measure_rounds(run), (measure_processor_time() - before) / args.rounds)
+                )
+        piece_seconds = measure_pieces(field, root / "pieces")
     print(f"{args.images} images, {args.epochs} epochs, {args.rounds} rounds, n = {args.repeats}:")
     base = [whole for whole, _, _ in took["engine"]]
-    for name, each in took.items():
-        whole, training, cpu = (statistics.median(values) for values in zip(*each, strict=True))
-        ratios = sorted(own[0] / other for own, other in zip(each, base, strict=True))
+    for name, measured in took.items():
+        whole, training, cpu = (statistics.median(values) for values in zip(*measured, strict=True))
+        ratios = sorted(
+            turn_figures[0] / other for turn_figures, other in zip(measured, base, strict=True)
+        )
         print(
             f"  {name:<24} {whole:7.2f} s a round (a site's turn {training:.2f}), ratio "
             f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}); "
             f"{cpu:.2f} CPU s a round"
         )
-    for name, value in found.items():
+    for name, value in piece_seconds.items():
         print(f"  {name:<40} {value:8.4f} CPU s")
 
 

@@ -22,8 +22,8 @@ from PIL import Image
 
 from vitrail import rng
 from vitrail.attack import ATTACKS, Budget, Job, one_step
-from vitrail.attack.labels import infer, recovered
-from vitrail.attack.scores import score
+from vitrail.attack.image_scores import score_images
+from vitrail.attack.inversion.label_inference import compute_label_recovery, infer_labels
 from vitrail.data.normalize import Normalize
 from vitrail.models import build
 from vitrail.models.backbones.lenet import uniform_
@@ -31,33 +31,41 @@ from vitrail.models.backbones.lenet import uniform_
 HELD_OUT = 1000  # images from here on train the network; those before it are attacked
 
 
-def network(args: argparse.Namespace, images: np.ndarray, labels: np.ndarray) -> torch.nn.Module:
-    key = rng.server(args.seed)
-    made = build(args.net, 10, width=args.width, key=key.at("net"))
+def make_network(
+    args: argparse.Namespace, images: np.ndarray, labels: np.ndarray
+) -> torch.nn.Module:
+    key = rng.derive_server_key(args.seed)
+    model = build(args.net, 10, width=args.width, key=key.at("net"))
     if args.net == "lenet":
-        uniform_(made, 0.5, key.at("uniform").torch())
+        uniform_(model, 0.5, key.at("uniform").torch())
     if args.train:
-        made.train()
-        solver = torch.optim.SGD(made.parameters(), lr=0.05, momentum=0.9)
+        model.train()
+        solver = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
         draw = key.at("batches").torch()
         for _ in range(args.train):
             at = HELD_OUT + torch.randint(len(images) - HELD_OUT, (64,), generator=draw).numpy()
             solver.zero_grad()
-            F.cross_entropy(made(images_in(images[at])), torch.from_numpy(labels[at])).backward()
+            F.cross_entropy(
+                model(normalize_images(images[at])), torch.from_numpy(labels[at])
+            ).backward()
             solver.step()
         with torch.no_grad():
-            made.eval()
-            right = made(images_in(images[:HELD_OUT])).argmax(1).numpy() == labels[:HELD_OUT]
+            model.eval()
+            right = (
+                model(normalize_images(images[:HELD_OUT])).argmax(1).numpy() == labels[:HELD_OUT]
+            )
             print(f"accuracy on the first {HELD_OUT} images: {right.mean():.3f}")
-    return made.eval()
+    return model.eval()
 
 
-def images_in(pixels: np.ndarray) -> torch.Tensor:
-    return Normalize.named("half", 3)(pixels).contiguous()
+def normalize_images(pixels: np.ndarray) -> torch.Tensor:
+    return Normalize.from_name("half", 3)(pixels).contiguous()
 
 
-def told(name: str, found: torch.Tensor, truth: torch.Tensor, others: torch.Tensor) -> None:
-    scores = [s for a, b in zip(found, truth, strict=True) for s in score(a, b, others)]
+def print_scores(
+    name: str, recovered: torch.Tensor, truth: torch.Tensor, others: torch.Tensor
+) -> None:
+    scores = [s for a, b in zip(recovered, truth, strict=True) for s in score_images(a, b, others)]
     values = [s.psnr for s in scores]
     print(
         f"{name:<14} PSNR {np.mean(values):5.1f} dB (sd {np.std(values, ddof=1):.1f}, "
@@ -88,27 +96,27 @@ def main() -> None:
     images, labels = data["x_train"], data["y_train"].reshape(-1).astype(np.int64)
     rows, batch = args.images, args.batch
     chosen = images[: rows * batch]
-    x = images_in(chosen).view(rows, batch, 3, 32, 32)
+    x = normalize_images(chosen).view(rows, batch, 3, 32, 32)
     y = torch.from_numpy(labels[: rows * batch]).view(rows, batch)
-    made = network(args, images, labels)
-    scene = one_step(made, x, y, Normalize.named("half", 3), 10, steps=args.steps)
+    model = make_network(args, images, labels)
+    scene = one_step(model, x, y, Normalize.from_name("half", 3), 10, steps=args.steps)
     options = {"restarts": args.restarts} | ({} if args.tv is None else {"tv": args.tv})
     began = time.perf_counter()
-    found = ATTACKS[args.attack](args.attack, options).recover(
+    recovery = ATTACKS[args.attack](args.attack, options).recover(
         scene, Job(Budget(iterations=args.iterations))
     )
     truth = (torch.from_numpy(chosen).permute(0, 3, 1, 2).float() / 255).view_as(x)
     others = torch.from_numpy(images[HELD_OUT : HELD_OUT + 200]).permute(0, 3, 1, 2).float() / 255
     print(scene.threat.sentence())
     mean = others.mean(0).expand_as(truth).contiguous()
-    told("random image", others[: rows * batch].view_as(truth), truth, others)
-    told("mean image", mean, truth, others)
-    told(args.attack, found.images, truth, others)
+    print_scores("random image", others[: rows * batch].view_as(truth), truth, others)
+    print_scores("mean image", mean, truth, others)
+    print_scores(args.attack, recovery.images, truth, others)
     seconds = time.perf_counter() - began
-    share = recovered(infer(scene), y)
-    print(f"{found.iterations} iterations, {seconds:.0f} s, labels inferred {share:.0%}")
+    share = compute_label_recovery(infer_labels(scene), y)
+    print(f"{recovery.iterations} iterations, {seconds:.0f} s, labels inferred {share:.0%}")
     if args.picture:
-        lines = [torch.cat(list(t.flatten(0, 1)[:16]), 2) for t in (truth, found.images)]
+        lines = [torch.cat(list(t.flatten(0, 1)[:16]), 2) for t in (truth, recovery.images)]
         pixels = (torch.cat(lines, 1).permute(1, 2, 0) * 255).round().byte().numpy()
         side = pixels.shape
         Image.fromarray(pixels).resize((side[1] * 3, side[0] * 3), 0).save(args.picture)

@@ -15,7 +15,7 @@ import torch
 
 from vitrail.explain.attribution import attribute
 from vitrail.models import build
-from vitrail.rng import server
+from vitrail.rng import derive_server_key
 
 BACKBONES = {
     "small-cnn": (32, 32),
@@ -31,27 +31,27 @@ IMAGES = 16
 REPEATS = 5
 
 
-def seconds(work: Callable[[], object]) -> float:
+def measure_seconds(work: Callable[[], object]) -> float:
     """The shortest of several runs, the first of which does not count."""
     work()
-    found = []
+    times = []
     for _ in range(REPEATS):
         began = time.perf_counter()
         work()
-        found.append(time.perf_counter() - began)
-    return min(found)
+        times.append(time.perf_counter() - began)
+    return min(times)
 
 
 def main() -> None:
     """Print one line a backbone."""
     torch.set_num_threads(1)
     for name, (width, size) in BACKBONES.items():
-        net = build(name, 10, width=width, key=server(0)).eval()
+        net = build(name, 10, width=width, key=derive_server_key(0)).eval()
         net.requires_grad_(False)
-        x = torch.randn(IMAGES, 3, size, size, generator=server(0).at("images").torch())
+        x = torch.randn(IMAGES, 3, size, size, generator=derive_server_key(0).at("images").torch())
         labels = torch.arange(IMAGES) % 10
-        plain = seconds(lambda: attribute("gradient", net, x, labels))  # noqa: B023
-        ours = seconds(lambda: attribute("lrp", net, x, labels))  # noqa: B023
+        plain = measure_seconds(lambda: attribute("gradient", net, x, labels))  # noqa: B023
+        ours = measure_seconds(lambda: attribute("lrp", net, x, labels))  # noqa: B023
         print(
             f"{name:20} gradient {1e3 * plain:7.1f} ms   lrp {1e3 * ours:7.1f} ms   "
             f"ratio {ours / plain:.2f}"

@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 
 
-def one(method: str, sites: int, rounds: int, folder: Path) -> dict[str, float]:
+def run_here(method: str, sites: int, rounds: int, folder: Path) -> dict[str, float]:
     """Run here and report the peak and how resident memory grew after the first 20 rounds."""
     import vitrail
 
@@ -49,7 +49,7 @@ def one(method: str, sites: int, rounds: int, folder: Path) -> dict[str, float]:
     return {"peak_mb": peak, "growth_mb_per_round": growth}
 
 
-def measured(method: str, sites: int, rounds: int) -> dict[str, float]:
+def run_in_process(method: str, sites: int, rounds: int) -> dict[str, float]:
     """The same in a fresh process."""
     with tempfile.TemporaryDirectory() as name:
         from ours import write_images
@@ -58,25 +58,25 @@ def measured(method: str, sites: int, rounds: int) -> dict[str, float]:
         write_images(folder / "images.npz")
         command = [sys.executable, __file__, method, str(sites), str(rounds), str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-        return found
+        sizes: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        return sizes
 
 
 def main() -> None:
     if len(sys.argv) > 1:
         method, sites, rounds, folder = sys.argv[1:]
-        print(json.dumps(one(method, int(sites), int(rounds), Path(folder))))
+        print(json.dumps(run_here(method, int(sites), int(rounds), Path(folder))))
         return
     for method in ("fedavg", "scaffold"):
         # The same images a round: 10 sites of 1,000 images train as long as 1,000 sites of 10.
-        few, many = measured(method, 10, 3), measured(method, 1000, 30)
+        few, many = run_in_process(method, 10, 3), run_in_process(method, 1000, 30)
         ratio = many["peak_mb"] / few["peak_mb"]
         print(
             f"{method}: peak {few['peak_mb']:.0f} MB with 10 sites, "
             f"{many['peak_mb']:.0f} MB with 1,000; ratio {ratio:.3f}"
         )
     for method in ("fedavg", "scaffold"):
-        long = measured(method, 1000, 300)
+        long = run_in_process(method, 1000, 300)
         print(
             f"{method}: {long['growth_mb_per_round']:.4f} MB a round over 300 rounds, 1,000 sites"
         )

@@ -19,13 +19,13 @@ import vitrail
 
 def write_images(path: Path) -> None:
     """The peers' images as the 8-bit pixels Vitrail keeps."""
-    x, y = work.images()
+    x, y = work.make_images()
     pixels = x.mul_(48).add_(127.5).clamp_(0, 255).byte().permute(0, 2, 3, 1).contiguous().numpy()
     np.savez(path, x=pixels, y=y.numpy())
 
 
 def main() -> None:
-    args = work.arguments(workers={"type": int, "default": 1})
+    args = work.parse_arguments(workers={"type": int, "default": 1})
     clock = work.Clock()
     with tempfile.TemporaryDirectory() as folder:
         write_images(Path(folder) / "images.npz")

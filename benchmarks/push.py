@@ -25,40 +25,40 @@ from vitrail import rng
 from vitrail.config.schema import Prototypes
 from vitrail.data.normalize import Normalize
 from vitrail.local.inputs import Inputs
-from vitrail.local.push import ground
+from vitrail.local.phases.push import find_nearest_patches
 from vitrail.models.build import build_backbone
+from vitrail.models.heads.protopnet import ProtoHead
 from vitrail.models.network import Network
-from vitrail.models.protopnet import ProtoHead
 
-DEPTH, SIDE, EACH, BATCH = 128, 7, 10, 80
-KEY = rng.server(1)
+DEPTH, SIDE, PER_CLASS, BATCH = 128, 7, 10, 80
+KEY = rng.derive_server_key(1)
 
 
-def made(prototypes: int, images: int) -> tuple[Network, Inputs]:
+def make_network(prototypes: int, images: int) -> tuple[Network, Inputs]:
     """Prototypes right on top of random features."""
-    classes = prototypes // EACH
-    with rng.scope(KEY.at("network")):
+    classes = prototypes // PER_CLASS
+    with rng.seed_torch(KEY.at("network")):
         backbone = build_backbone("small-cnn", width=8)
-        head = ProtoHead(DEPTH, classes, Prototypes(per_class=EACH))
+        head = ProtoHead(DEPTH, classes, Prototypes(per_class=PER_CLASS))
     draw = KEY.at("features").numpy()
     features = draw.random((images, 1, DEPTH, SIDE, SIDE), np.float32)
     labels = draw.integers(0, classes, images)
     pixels = np.zeros((images, 1, 1, 3), np.uint8)
-    inputs = Inputs(pixels, labels, Normalize.named("unit", 3), features=features)
+    inputs = Inputs(pixels, labels, Normalize.from_name("unit", 3), features=features)
     return Network(backbone, nn.Identity(), head, cut=3), inputs
 
 
-def all_distances(z: Tensor, vectors: Tensor, lean: bool) -> Tensor:
+def compute_distances(z: Tensor, vectors: Tensor, lean: bool) -> Tensor:
     """Of every patch to every prototype."""
     filters = vectors[:, :, None, None]
     squares = z.square()
     patches = squares.sum(1, keepdim=True) if lean else F.conv2d(squares, torch.ones_like(filters))
-    own = vectors.square().sum(1)[:, None, None]
-    return (patches - 2 * F.conv2d(z, filters) + own).clamp_min_(0)
+    vector_squares = vectors.square().sum(1)[:, None, None]
+    return (patches - 2 * F.conv2d(z, filters) + vector_squares).clamp_min_(0)
 
 
 @torch.no_grad()
-def by_loop(
+def find_by_loop(
     network: Network, inputs: Inputs, rows: np.ndarray, lean: bool
 ) -> tuple[np.ndarray, Tensor]:
     """Row and patch of each prototype, batch by batch and prototype by prototype."""
@@ -71,19 +71,19 @@ def by_loop(
     for start in range(0, len(rows), BATCH):
         part = rows[start : start + BATCH]
         z = network.features(inputs.plain(part))
-        distances = all_distances(z, head.vectors, lean).numpy()
+        distances = compute_distances(z, head.vectors, lean).numpy()
         labels = inputs.labels[part]
         for j in range(count):
-            own = np.flatnonzero(labels == int(head.owner[j]))
-            if not len(own):
+            class_rows = np.flatnonzero(labels == int(head.owner[j]))
+            if not len(class_rows):
                 continue
-            mine = distances[own, j]
-            smallest = mine.min()
+            class_distances = distances[class_rows, j]
+            smallest = class_distances.min()
             if smallest < best[j]:
-                image, y, x = np.unravel_index(mine.argmin(), mine.shape)
+                image, y, x = np.unravel_index(class_distances.argmin(), class_distances.shape)
                 best[j] = smallest
-                row[j] = part[own[image]]
-                vector[j] = z[own[image], :, y, x]
+                row[j] = part[class_rows[image]]
+                vector[j] = z[class_rows[image], :, y, x]
     return row, vector
 
 
@@ -94,20 +94,20 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    network, inputs = made(args.prototypes, args.images)
+    network, inputs = make_network(args.prototypes, args.images)
     rows = np.arange(args.images)
-    ground(network, inputs, rows)  # both start warm
+    find_nearest_patches(network, inputs, rows)  # both start warm
     ours: list[float] = []
     loops: dict[str, list[float]] = {"lean": [], "usual": []}
     for _ in range(args.repeats):
         began = time.process_time()
-        found = ground(network, inputs, rows)
+        nearest = find_nearest_patches(network, inputs, rows)
         ours.append(time.process_time() - began)
         for name, times in loops.items():
             began = time.process_time()
-            row, vector = by_loop(network, inputs, rows, name == "lean")
+            row, vector = find_by_loop(network, inputs, rows, name == "lean")
             times.append(time.process_time() - began)
-            assert found.row.tolist() == row.tolist() and torch.equal(found.vector, vector)
+            assert nearest.row.tolist() == row.tolist() and torch.equal(nearest.vector, vector)
     print(f"{args.prototypes} prototypes, {args.images} images, same result, n = {args.repeats}:")
     print(f"  ours        {statistics.median(ours):.4f} CPU s (median)")
     for name, times in loops.items():

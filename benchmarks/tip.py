@@ -20,23 +20,23 @@ import torch
 
 from vitrail.config.load import parse
 from vitrail.data.normalize import Normalize
-from vitrail.data.partition import SiteRows
+from vitrail.data.partition.partition import SiteRows
 from vitrail.engine.plan import Plan, make_plan
 from vitrail.local.inputs import Inputs
-from vitrail.local.phases import Fit
+from vitrail.local.phases.phase import Fit
 from vitrail.local.session import Site
 from vitrail.models.flat import FlatModel
 from vitrail.release import DEFENSES, Update
-from vitrail.rng import simulated_site
+from vitrail.rng import derive_site_key
 
 CLASSES = tuple(f"class-{i}" for i in range(10))
 
 
-def made(images: int, epochs: int) -> tuple[Plan, Site]:
+def make_site(images: int, epochs: int) -> tuple[Plan, Site]:
     """A site with random images, before its round."""
     config = {"model": {"backbone": "resnet18"}, "run": {"local_epochs": epochs}}
     plan, network = make_plan(parse(config), CLASSES, 3)
-    key = simulated_site(1, "site")
+    key = derive_site_key(1, "site")
     draw = key.at("images").numpy()
     inputs = Inputs(
         draw.integers(0, 256, (images, 32, 32, 3), dtype=np.uint8),
@@ -49,7 +49,7 @@ def made(images: int, epochs: int) -> tuple[Plan, Site]:
     return plan, Site("site", rows, inputs, model, {}, key, stage.shared, model.values.clone())
 
 
-def seconds(work: Callable[[], object]) -> float:
+def measure_seconds(work: Callable[[], object]) -> float:
     """CPU seconds of this process."""
     began = time.process_time()
     work()
@@ -58,25 +58,25 @@ def seconds(work: Callable[[], object]) -> float:
 
 def main() -> None:
     """Print the ratio of each defense: median, smallest and largest."""
-    options = argparse.ArgumentParser()
-    options.add_argument("--images", type=int, default=500)
-    options.add_argument("--epochs", type=int, default=2)
-    options.add_argument("--repeats", type=int, default=3)
-    options.add_argument("--defenses", default="tip,all-channels,agp,prune,quantize")
-    told = options.parse_args()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--images", type=int, default=500)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--defenses", default="tip,all-channels,agp,prune,quantize")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    plan, site = made(told.images, told.epochs)
+    plan, site = make_site(options.images, options.epochs)
     ctx = plan.context(1, 1)
     names = [field.name for field in plan.stages[-1].schema.up]
-    ratios: dict[str, list[float]] = {name: [] for name in told.defenses.split(",")}
-    for turn in range(told.repeats):
+    ratios: dict[str, list[float]] = {name: [] for name in options.defenses.split(",")}
+    for turn in range(options.repeats):
         site.model.values.copy_(site.received)
-        training = seconds(lambda: Fit()(site, ctx))
+        training = measure_seconds(lambda: Fit()(site, ctx))
         views = site.model.layout.views(site.model.values.clone())
         update = Update("site", 1, "train", {n: views[n.removeprefix("model/")] for n in names})
         for name in ratios:
             defense = DEFENSES[name](name, {})
-            added = seconds(partial(defense.apply, update, site, ctx))
+            added = measure_seconds(partial(defense.apply, update, site, ctx))
             ratios[name].append(added / training)
             print(f"turn {turn}: {name} {added:.2f} s, training {training:.2f} s", flush=True)
     for name, each in ratios.items():

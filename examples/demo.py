@@ -4,22 +4,22 @@ import sys
 import time
 from pathlib import Path
 
-from vitrail.audit.gather import audit_run
-from vitrail.data.check import contact_sheet
-from vitrail.engine.folder import free_folder
-from vitrail.engine.loaded import Run
-from vitrail.engine.reference import images_of
-from vitrail.engine.sweep import load_grid, run_sweep
+from vitrail.audit.audit_run import audit_run
+from vitrail.data.inspect.image_check import draw_contact_sheet
+from vitrail.engine.storage.run_folder import find_free_folder
 from vitrail.files import write_text
-from vitrail.report.audit_page import Album
-from vitrail.report.audit_words import headline
-from vitrail.report.compare import compare_runs
-from vitrail.report.document.compose import compose
-from vitrail.report.document.sights import keep_audit
-from vitrail.report.document.window import Viewer
-from vitrail.report.presets import FOLDER
+from vitrail.report.compose import compose
+from vitrail.report.pages.audit_page import ExampleCollector
+from vitrail.report.pages.audit_words import write_headline
+from vitrail.report.sections.audit_pictures import keep_audit
+from vitrail.report.viewer import Viewer
+from vitrail.runs.opened_run import Run
+from vitrail.runs.reopen import load_run_federation
+from vitrail.sweep.cells import load_grid, run_sweep
+from vitrail.sweep.compare_runs import compare_runs
+from vitrail.sweep.presets import FOLDER
 
-OWN = """
+NEXT_STEPS = """
 The same with your own images (a folder per class, a CSV, a Parquet file ...):
 
     .venv/bin/vitrail data check PATH
@@ -45,9 +45,9 @@ def announce(number, count, name):
     return on_round
 
 
-def audited(run):
+def audit(run):
     """Ask every site of a run whether another one taught it a shortcut; keep what was found."""
-    album, last = Album(), [""]
+    collector, last = ExampleCollector(), [""]
 
     def tell(text):
         site = text.partition(":")[0]
@@ -55,21 +55,21 @@ def audited(run):
             last[0] = site
             print(f"    {site}", flush=True)
 
-    found = audit_run(run, tell=tell, keep=album)
-    keep_audit(run, found, album.looks)
-    return found
+    findings = audit_run(run, tell=tell, keep=collector)
+    keep_audit(run, findings, collector.examples)
+    return findings
 
 
 def main():
     """Train, audit, report, and say where to look."""
     began = time.monotonic()
-    out = free_folder(Path("runs"), "demo")
+    out = find_free_folder(Path("runs"), "demo")
     paths = run_sweep(load_grid(FOLDER / "demo.toml"), out, announce)
     scores = {row.name: row.mean for row in compare_runs(paths)[0].rows}
     run = Run(paths[0])
-    contact_sheet(images_of(run).images, out / "birds.png")
+    draw_contact_sheet(load_run_federation(run).images, out / "birds.png")
     print("[audit] did a site teach the others something that it should not know?", flush=True)
-    _, words = headline(audited(run))
+    _, words = write_headline(audit(run))
     print("[report]", flush=True)
     report = out / "report.html"
     write_text(report, compose(paths, Viewer()).html)
@@ -81,7 +81,7 @@ def main():
     )
     print(f"look at  {report}   in any browser; nothing is loaded from elsewhere")
     print(f"         {out / 'birds.png'}   the five kinds of birds, which differ only in parts")
-    print(OWN, end="")
+    print(NEXT_STEPS, end="")
     return 0
 
 

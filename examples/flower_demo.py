@@ -12,10 +12,10 @@ from pathlib import Path
 from PIL import Image
 
 from vitrail.config import parse
-from vitrail.data.source import load
-from vitrail.engine.folder import free_folder
-from vitrail.flower.processes import free_port
-from vitrail.rng import server
+from vitrail.data.load_images import load
+from vitrail.engine.storage.run_folder import find_free_folder
+from vitrail.flower.flower_processes import find_free_port
+from vitrail.rng import derive_server_key
 
 SITES = ("north", "east", "west")
 FEDERATION = """[data]
@@ -39,10 +39,10 @@ batch_size = 16
 """
 
 
-def draw(root):
+def draw_birds(root):
     """Every site's own birds, a folder per class."""
     asked = parse({"data": {"aviary": {"images": 360, "classes": 3}, "image_size": 64}})
-    birds = load(asked.config.data, root, server(1))
+    birds = load(asked.config.data, root, derive_server_key(1))
     for i, (pixels, label) in enumerate(zip(birds.images, birds.labels, strict=True)):
         folder = root / SITES[i % 3] / "images" / birds.classes[label]
         folder.mkdir(parents=True, exist_ok=True)
@@ -50,40 +50,40 @@ def draw(root):
     return birds.classes
 
 
-def vitrail(*words, cwd, out=None):
+def start_vitrail(*words, cwd, out=None):
     """A command of the package, as a process of its own."""
     command = [sys.executable, "-c", "from vitrail.cli import main; main()", *words]
     return subprocess.Popen(command, cwd=cwd, stdout=out, stderr=subprocess.STDOUT)
 
 
-def run(*words, cwd):
+def run_vitrail(*words, cwd):
     """The same, waited for; a failure ends the demo."""
     print(f"$ vitrail {' '.join(words)}", flush=True)
-    if vitrail(*words, cwd=cwd).wait():
+    if start_vitrail(*words, cwd=cwd).wait():
         sys.exit("the demo failed; what it said stands above")
 
 
 def main():
     """Draw, make keys, start four processes, wait, look."""
     began = time.monotonic()
-    root = free_folder(Path("runs"), "flower").resolve()
+    root = find_free_folder(Path("runs"), "flower").resolve()
     root.mkdir(parents=True)
-    classes = draw(root)
+    classes = draw_birds(root)
     (root / "federation.toml").write_text(
         FEDERATION.format(classes=list(classes)).replace("'", '"')
     )
     sites = [word for site in SITES for word in ("--site", site)]
-    run("flower", "keys", "init", "keys", *sites, "--host", "localhost", cwd=root)
-    port = str(free_port())
+    run_vitrail("flower", "keys", "init", "keys", *sites, "--host", "localhost", cwd=root)
+    port = str(find_free_port())
     nodes = []
     for site in SITES:
         words = ("--server", f"localhost:{port}", "--data", "images", "--name", site)
         words += ("--keys", str(root / "keys" / "sites" / site), "--yes", "--once")
         log = (root / f"{site}.log").open("wb")
-        nodes.append(vitrail("flower", "site", *words, cwd=root / site, out=log))
+        nodes.append(start_vitrail("flower", "site", *words, cwd=root / site, out=log))
     try:
         words = ("--out", "run", "--keys", "keys", "--port", port)
-        run("flower", "server", "federation.toml", *words, cwd=root)
+        run_vitrail("flower", "server", "federation.toml", *words, cwd=root)
         for node in nodes:
             node.wait(120)
     finally:
@@ -91,14 +91,16 @@ def main():
             if node.poll() is None:
                 node.terminate()
     here = root / "north"
-    own = str(next((here / "north-site" / "runs").iterdir()).relative_to(here))
+    site_run = str(next((here / "north-site" / "runs").iterdir()).relative_to(here))
     image = str(next((here / "images").rglob("*.png")).relative_to(here))
-    run("explain", own, "--image", image, "--site", "north", "--out", "why.html", cwd=here)
-    run("audit", own, "--site", "north", "--out", "audit.html", cwd=here)
+    run_vitrail(
+        "explain", site_run, "--image", image, "--site", "north", "--out", "why.html", cwd=here
+    )
+    run_vitrail("audit", site_run, "--site", "north", "--out", "audit.html", cwd=here)
     print(
         f"\n{time.monotonic() - began:.0f} s in all. To look at, at site north:\n"
         f"  {here / 'why.html'}\n  {here / 'audit.html'}\n"
-        f"  {here / own / 'sites' / 'north' / 'ledger.jsonl'}  (what left this site)"
+        f"  {here / site_run / 'sites' / 'north' / 'ledger.jsonl'}  (what left this site)"
     )
 
 

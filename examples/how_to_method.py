@@ -7,9 +7,7 @@ import tempfile
 from pathlib import Path
 
 import vitrail
-from vitrail.local.terms import Terms
-from vitrail.methods.method import METHODS, Method, Options
-from vitrail.methods.pulls import toward
+from vitrail.plugin import METHODS, Method, Options, Terms, make_proximal_pull
 
 
 class PullOptions(Options):
@@ -28,7 +26,7 @@ class PulledBody(Method):
 
     def begin(self, site, down, ctx):
         """Add mu (w - w_g) to the gradient of what travels."""
-        return Terms(pull=(toward(site, self.options.mu),))
+        return Terms(pull=(make_proximal_pull(site, self.options.mu),))
 
 
 with tempfile.TemporaryDirectory() as folder:

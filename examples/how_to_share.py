@@ -14,7 +14,7 @@ from typing import Any
 
 import vitrail
 from vitrail.config.load import parse
-from vitrail.report.preview import Previewer
+from vitrail.report.preview_sharing import Previewer
 
 CONFIG: dict[str, Any] = {
     "data": {"image_size": 24, "aviary": {"images": 240, "classes": 3}},

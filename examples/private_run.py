@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import vitrail
-from vitrail.engine.ledgers import read_ledgers
+from vitrail.runs.ledgers import read_ledgers
 
 config = {
     "data": {"image_size": 24, "aviary": {"images": 240, "classes": 3}},

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 import vitrail
-from vitrail.data.source import load
-from vitrail.rng import server
+from vitrail.data.load_images import load
+from vitrail.rng import derive_server_key
 
 config = {
     "data": {"image_size": 32, "aviary": {"images": 150, "classes": 3}},
@@ -25,12 +25,14 @@ with tempfile.TemporaryDirectory() as folder:
     print("shared:", run.card["shared"]["text"])
 
     for site in run.sites:
-        found = run.own(site, "personal")["push/row"] >= 0
-        print(f"{site}: {int(found.sum())} of {len(found)} prototypes are patches of its images")
+        grounded = run.own(site, "personal")["push/row"] >= 0
+        print(
+            f"{site}: {int(grounded.sum())} of {len(grounded)} prototypes are patches of its images"
+        )
 
     model = run.model(run.sites[0])
     network = model.network
-    birds = load(run.config.data, Path(), server(run.config.run.seed).at("data"))
+    birds = load(run.config.data, Path(), derive_server_key(run.config.run.seed).at("data"))
     image = torch.from_numpy(birds.images[:1]).permute(0, 3, 1, 2) / 255
     with torch.no_grad():
         logits = model(image)[0]

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import vitrail
-from vitrail.audit.effects import Covered
-from vitrail.audit.finding import Finding, verdict_of
-from vitrail.audit.regions import Region
+from vitrail.audit.counterfactual.effects import CoveringEffect
+from vitrail.audit.counterfactual.regions import Region
+from vitrail.audit.finding import Finding, decide_verdict
 from vitrail.cli import main
 from vitrail.config import parse
-from vitrail.crew import Crew
-from vitrail.engine import start
-from vitrail.engine.checkpoint import Checkpoints
+from vitrail.engine.run import start
+from vitrail.engine.storage.checkpoint import Checkpoints
+from vitrail.engine.workers.processes import WorkerProcesses
 from vitrail.files import read_tensors
 
 torch.set_num_threads(1)
@@ -56,7 +56,7 @@ def tiny_config():
 @pytest.fixture(scope="session")
 def crew():
     """Workers kept from one test to the next: each spends seconds on its imports."""
-    with Crew() as kept:
+    with WorkerProcesses() as kept:
         yield kept
 
 
@@ -173,13 +173,16 @@ def finding():
             elsewhere=0.6,
             p_value=p,
             raw_p=p,
-            verdict=verdict_of(p, p),
+            verdict=decide_verdict(p, p),
             place=Region(kind, boxes),
             box=(20, 30, 60, 80) if kind == "place" else None,
             where="the lower left of the image",
             swapped={"local": 1.5, "shared": -0.25},
             flipped={"local": flipped, "shared": -0.004},
-            covered={"local": Covered(0.9, without, 1.0), "shared": Covered(0.8, 0.7, 0.1)},
+            covered={
+                "local": CoveringEffect(0.9, without, 1.0),
+                "shared": CoveringEffect(0.8, 0.7, 0.1),
+            },
             rows=(0, 1),
         )
 

@@ -12,7 +12,6 @@ EXAMPLES = (
     "reference_config",
     "explanation_same_bits",
     "prototypes",
-    "tip_theorem",
     "private_run",
     "how_to_share",
 )

@@ -49,11 +49,11 @@ def test_tensors_come_back_with_their_header(tmp_path):
 
 @given(st.text(max_size=300))
 def test_any_name_becomes_one_plain_file_name(name):
-    found = files.folder_name(name)
+    found = files.make_folder_name(name)
     assert found not in ("", ".", "..") and "/" not in found and "\x00" not in found
     assert len(found.encode()) <= 128 and not found.startswith(".")
 
 
 def test_different_names_do_not_meet():
     names = ["../../x", "..-..-x", "x", "X ", "a/b", "a-b", "é", "è", "", "n" * 200, "n" * 201]
-    assert len({files.folder_name(name) for name in names}) == len(names)
+    assert len({files.make_folder_name(name) for name in names}) == len(names)

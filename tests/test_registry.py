@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from vitrail.errors import ConfigError
+from vitrail.methods import METHODS
 from vitrail.registry import Registry, load_plugins
 
 
@@ -72,3 +73,45 @@ def test_an_import_that_a_plugin_lacks_is_told_with_its_line(tmp_path):
     (tmp_path / "lacks.py").write_text("import no_such_module_at_all\n")
     with pytest.raises(ConfigError, match=r"lacks\.py, line 1: .*No module named"):
         load_plugins(("lacks.py",), tmp_path)
+
+
+COUNTING = """
+import pathlib
+from vitrail.methods import METHODS, Method
+note = pathlib.Path(__file__).with_suffix(".count")
+note.write_text(note.read_text() + "x" if note.exists() else "x")
+@METHODS.register("{name}")
+class Counted(Method):
+    summary = "{summary}"
+"""
+
+
+def test_a_plugin_is_executed_once_a_run_and_anew_when_it_has_changed(tmp_path, tiny):
+    plugin, count = tmp_path / "counted.py", tmp_path / "counted.count"
+    plugin.write_text(COUNTING.format(name="counted", summary="first"))
+    changes = {"method": {"name": "counted"}, "run": {"rounds": 1, "plugins": [str(plugin)]}}
+    run = tiny("one", **changes)
+    assert run.finished and count.read_text() == "x"
+    tiny("two", **changes)
+    assert count.read_text() == "x"
+    plugin.write_text(COUNTING.format(name="counted", summary="changed"))
+    load_plugins(("counted.py",), tmp_path)
+    assert count.read_text() == "xx" and METHODS["counted"].summary == "changed"
+
+
+def test_files_of_one_name_in_two_folders_do_not_stand_for_each_other(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "same.py").write_text(COUNTING.format(name="same", summary=name))
+    for name in ("a", "b", "a"):
+        load_plugins(("same.py",), tmp_path / name)
+        assert METHODS["same"].summary == name
+
+
+def test_a_plugin_that_was_refused_is_tried_again(tmp_path):
+    (tmp_path / "refused.py").write_text(
+        "from vitrail.errors import ConfigError\nraise ConfigError('not on this machine')\n"
+    )
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="not on this machine"):
+            load_plugins(("refused.py",), tmp_path)

@@ -9,24 +9,24 @@ from vitrail import rng
 
 
 def test_a_draw_depends_on_the_whole_path_and_on_its_borders():
-    root = rng.server(1)
+    root = rng.derive_server_key(1)
     keys = [
         root,
         root.at("a"),
         root.at("a", "b"),
         root.at("ab"),
         root.at("a", ""),
-        rng.server(2).at("a"),
-        rng.simulated_site(1, "a"),
-        rng.simulated_site(11, ""),
-        rng.simulated_site(1, "1/"),
+        rng.derive_server_key(2).at("a"),
+        rng.derive_site_key(1, "a"),
+        rng.derive_site_key(11, ""),
+        rng.derive_site_key(1, "1/"),
     ]
     assert len({key.integer() for key in keys}) == len(keys)
-    assert root.at("x", 3).integer() == rng.server(1).at("x").at("3").integer()
+    assert root.at("x", 3).integer() == rng.derive_server_key(1).at("x").at("3").integer()
 
 
 def test_generators_repeat_and_do_not_share_state():
-    key = rng.server(5).at("noise")
+    key = rng.derive_server_key(5).at("noise")
     first = torch.randn(4, generator=key.torch())
     key.numpy().random(10)
     assert torch.equal(first, torch.randn(4, generator=key.torch()))
@@ -34,9 +34,9 @@ def test_generators_repeat_and_do_not_share_state():
 
 def test_scope_seeds_the_global_generator_and_puts_it_back():
     before = torch.random.get_rng_state()
-    with rng.scope(rng.server(1).at("dropout")):
+    with rng.seed_torch(rng.derive_server_key(1).at("dropout")):
         one = torch.rand(3)
-    with rng.scope(rng.server(1).at("dropout")):
+    with rng.seed_torch(rng.derive_server_key(1).at("dropout")):
         two = torch.rand(3)
     assert torch.equal(one, two)
     assert torch.equal(before, torch.random.get_rng_state())
@@ -55,7 +55,7 @@ def test_a_stream_uses_the_whole_secret():
 
 
 def test_a_stream_repeats_and_goes_on():
-    key = rng.server(5).at("noise")
+    key = rng.derive_server_key(5).at("noise")
     first, second = (stream := key.stream()).normal([3]), stream.normal([3])
     assert torch.equal(first, key.stream().normal([3])) and not torch.equal(first, second)
     assert rng.Stream(bytes(32)).words(3).tolist() == rng.Stream(bytes(32)).words(5)[:3].tolist()
@@ -72,7 +72,7 @@ def test_a_stream_is_shake_of_the_secret_and_the_number_of_the_draw():
 
 
 def test_streams_have_the_right_distributions():
-    stream = rng.server(3).stream()
+    stream = rng.derive_server_key(3).stream()
     u = stream.uniform([50_000])
     assert u.dtype == torch.float64 and u.min() > 0 and u.max() < 1
     assert scipy.stats.kstest(u.numpy(), "uniform").pvalue > 1e-4

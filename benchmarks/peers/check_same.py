@@ -13,7 +13,7 @@ import models
 from vitrail.models import build as build_vitrail
 
 
-def same(name: str) -> str:
+def find_difference(name: str) -> str:
     """An empty text, or what differs between the two definitions."""
     theirs, ours = models.build(name), build_vitrail(name, classes=10, in_channels=3)
     left = {k: tuple(v.shape) for k, v in theirs.state_dict().items()}
@@ -40,7 +40,7 @@ def same(name: str) -> str:
 
 def main() -> None:
     """Print one line for each network; exit with 1 if any differs."""
-    problems = {name: same(name) for name in models.MODELS}
+    problems = {name: find_difference(name) for name in models.MODELS}
     for name, problem in problems.items():
         count = sum(p.numel() for p in models.build(name).parameters())
         print(f"{name}: {problem or f'the same network, {count} parameters'}")

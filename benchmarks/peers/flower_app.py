@@ -17,15 +17,15 @@ app = ClientApp()
 
 
 @cache
-def data() -> tuple[Tensor, Tensor]:
+def load_images() -> tuple[Tensor, Tensor]:
     """All images, made once in each worker."""
     torch.set_num_threads(1)
-    x, y = work.images()
+    x, y = work.make_images()
     return x.to(memory_format=torch.channels_last), y
 
 
 @cache
-def network(name: str) -> nn.Module:
+def load_network(name: str) -> nn.Module:
     """One resident model in each worker."""
     return models.build(name).to(memory_format=torch.channels_last).train()
 
@@ -33,17 +33,17 @@ def network(name: str) -> nn.Module:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """One epoch of SGD on the site's images."""
-    x, y = data()
+    x, y = load_images()
     config = message.content["config"]
-    model = network(str(config["model"]))
+    model = load_network(str(config["model"]))
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     site = int(context.node_config["partition-id"])
-    own = work.rows(site)
+    site_rows = work.get_rows(site)
     draw = torch.Generator().manual_seed(int(config["server-round"]) * work.SITES + site)
     optimizer = torch.optim.SGD(model.parameters(), lr=work.RATE)
     for batch in torch.randperm(work.IMAGES, generator=draw).split(work.BATCH):
         optimizer.zero_grad()
-        F.cross_entropy(model(x[own][batch]), y[own][batch]).backward()
+        F.cross_entropy(model(x[site_rows][batch]), y[site_rows][batch]).backward()
         optimizer.step()
     arrays = ArrayRecord(model.state_dict())
     content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": work.IMAGES})})

@@ -48,7 +48,7 @@ class TimedFedAvg(FedAvg):
 
 def main() -> None:
     """Time the rounds and print the figures."""
-    args = work.arguments(workers={"type": int, "default": os.cpu_count()})
+    args = work.parse_arguments(workers={"type": int, "default": os.cpu_count()})
     logging.getLogger("flwr").setLevel(logging.ERROR)
     clock = work.Clock()
     network = models.build(args.model)
@@ -73,7 +73,7 @@ def main() -> None:
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
         },
     )
-    final = work.loss(network, *work.images())
+    final = work.compute_loss(network, *work.make_images())
     system = f"Flower, {args.workers} workers"
     work.report(args, clock, final, system=system, flwr=version("flwr"), ray=version("ray"))
 

@@ -61,28 +61,28 @@ class RoundTimes(TrainingProcessCallback):
         return False, Metrics()
 
 
-def federation(x: Tensor, y: Tensor) -> FederatedDataset:
+def make_federation(x: Tensor, y: Tensor) -> FederatedDataset:
     """The sites, each in a fresh order whenever it is drawn."""
     draw = torch.Generator().manual_seed(1)
 
     def site_data(site: int) -> PyTorchTensorDataset:
         order = torch.randperm(work.IMAGES, generator=draw)
-        own = work.rows(site)
-        return PyTorchTensorDataset([x[own][order], y[own][order]], user_id=str(site))
+        site_rows = work.get_rows(site)
+        return PyTorchTensorDataset([x[site_rows][order], y[site_rows][order]], user_id=str(site))
 
     return FederatedDataset(site_data, get_user_sampler("minimize_reuse", range(work.SITES)))
 
 
 def main() -> None:
     """Time the rounds and print the figures."""
-    args = work.arguments()
+    args = work.parse_arguments()
     torch.set_num_threads(1)
-    x, y = work.images()
+    x, y = work.make_images()
     x = x.to(memory_format=torch.channels_last)
     network = models.build(args.model).to(memory_format=torch.channels_last)
     classifier = Classifier(network)
     central = torch.optim.SGD(classifier.parameters(), lr=1.0)
-    data = federation(x, y)
+    data = make_federation(x, y)
     clock = work.Clock()
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(
@@ -100,7 +100,7 @@ def main() -> None:
         callbacks=[RoundTimes(clock)],
         send_metrics_to_platform=False,
     )
-    final = work.loss(network, x, y)
+    final = work.compute_loss(network, x, y)
     work.report(args, clock, final, system="pfl-research", pfl=version("pfl"))
 
 

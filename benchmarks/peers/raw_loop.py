@@ -48,7 +48,7 @@ class Trainer:
     def _epoch(self, number: int, site: int) -> None:
         draw = torch.Generator().manual_seed(number * work.SITES + site)
         order = torch.randperm(work.IMAGES, generator=draw)
-        x, y = self.x[work.rows(site)], self.y[work.rows(site)]
+        x, y = self.x[work.get_rows(site)], self.y[work.get_rows(site)]
         for batch in order.split(work.BATCH):
             loss = F.cross_entropy(self.model(x[batch]), y[batch])
             gradients = torch.autograd.grad(loss, self.weights)
@@ -56,7 +56,9 @@ class Trainer:
                 torch._foreach_add_(self.weights, gradients, alpha=-work.RATE)
 
 
-def helper(pipe: Connection, name: str, x: Tensor, y: Tensor, sent: Tensor, total: Tensor) -> None:
+def run_helper(
+    pipe: Connection, name: str, x: Tensor, y: Tensor, sent: Tensor, total: Tensor
+) -> None:
     """A second process: trains the sites it is told until it is told none."""
     trainer = Trainer(name, x, y)
     while (task := pipe.recv()) is not None:
@@ -66,19 +68,19 @@ def helper(pipe: Connection, name: str, x: Tensor, y: Tensor, sent: Tensor, tota
 
 def main() -> None:
     """Time the rounds and print the figures."""
-    args = work.arguments(processes={"type": int, "choices": [1, 2], "default": 1})
+    args = work.parse_arguments(processes={"type": int, "choices": [1, 2], "default": 1})
     torch.set_num_threads(1)
-    x, y = work.images()
+    x, y = work.make_images()
     x = x.to(memory_format=torch.channels_last)
     trainer = Trainer(args.model, x, y)
     sent = torch.cat([t.flatten() for t in trainer.state]).share_memory_()
     totals = torch.zeros(args.processes, trainer.size).share_memory_()
     other: Any = None
     if args.processes == 2:
-        other, theirs = mp.Pipe()
+        other, helper_end = mp.Pipe()
         context = mp.get_context("spawn")
-        given = (theirs, args.model, x.share_memory_(), y.share_memory_(), sent, totals[1])
-        process = context.Process(target=helper, args=given, daemon=True)
+        given = (helper_end, args.model, x.share_memory_(), y.share_memory_(), sent, totals[1])
+        process = context.Process(target=run_helper, args=given, daemon=True)
         process.start()
     clock = work.Clock()
     draw = torch.Generator().manual_seed(1)
@@ -95,7 +97,7 @@ def main() -> None:
         other.send(None)
         process.join()
     torch._foreach_copy_(trainer.state, trainer.views(sent))
-    final = work.loss(trainer.model, x, y)
+    final = work.compute_loss(trainer.model, x, y)
     work.report(args, clock, final, system=f"raw, {args.processes} process(es)")
 
 

@@ -24,7 +24,7 @@ BATCH = 32
 RATE = 0.05
 
 
-def images(seed: int = 7) -> tuple[Tensor, Tensor]:
+def make_images(seed: int = 7) -> tuple[Tensor, Tensor]:
     """Normalized float images [site * image, 3, 32, 32] and labels; noise over a class pattern."""
     draw = torch.Generator().manual_seed(seed)
     y = torch.randint(0, CLASSES, (SITES * IMAGES,), generator=draw)
@@ -34,12 +34,12 @@ def images(seed: int = 7) -> tuple[Tensor, Tensor]:
     return x.add_(pattern[y]).mul_(0.7), y
 
 
-def rows(site: int) -> slice:
+def get_rows(site: int) -> slice:
     """Where a site's images lie."""
     return slice(site * IMAGES, (site + 1) * IMAGES)
 
 
-def arguments(**more: dict[str, Any]) -> argparse.Namespace:
+def parse_arguments(**more: dict[str, Any]) -> argparse.Namespace:
     """The options every script takes, and those of one script."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=sorted(models.MODELS), default="small-cnn")
@@ -47,13 +47,13 @@ def arguments(**more: dict[str, Any]) -> argparse.Namespace:
     parser.add_argument("--json", type=Path)
     for name, options in more.items():
         parser.add_argument(f"--{name}", **options)
-    found = parser.parse_args()
-    if found.rounds < 2:
+    chosen = parser.parse_args()
+    if chosen.rounds < 2:
         parser.error("--rounds must be 2 or more: the first is not counted in the steady speed")
-    return found
+    return chosen
 
 
-def age() -> float:
+def measure_age() -> float:
     """Seconds since this process was started, the interpreter's own start included."""
     fields = Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()
     started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
@@ -68,7 +68,7 @@ class Clock:
 
     def tick(self) -> None:
         """A round is over."""
-        self.ends.append(age())
+        self.ends.append(measure_age())
 
     def figures(self) -> dict[str, float]:
         """Rounds per second: all in, and from the end of the first round on."""
@@ -81,7 +81,7 @@ class Clock:
         }
 
 
-def loss(model: nn.Module, x: Tensor, y: Tensor) -> float:
+def compute_loss(model: nn.Module, x: Tensor, y: Tensor) -> float:
     """Cross-entropy of 1,000 images by batch statistics: proof that something was learned."""
     with torch.no_grad():
         return F.cross_entropy(model.train()(x[:1000]), y[:1000]).item()

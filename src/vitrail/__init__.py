@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vitrail.config import Config
-    from vitrail.engine import Progress
-    from vitrail.engine.loaded import Run
+    from vitrail.engine.run import Progress
+    from vitrail.runs.opened_run import Run
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "load", "resume", "run"]
@@ -28,7 +29,7 @@ def run(
     script without a main guard.
     """
     from vitrail.config import Config, load, parse
-    from vitrail.crew import crew_for
+    from vitrail.engine.workers.processes import start_workers
 
     if isinstance(config, Config):
         config = config.model_dump(mode="json", exclude_none=True)
@@ -36,20 +37,25 @@ def run(
         loaded = parse(config, Path.cwd(), "config", overrides)
     else:
         loaded = load(config, overrides)
-    with crew_for(loaded.config.run) as crew:  # before the imports below: theirs take as long
-        from vitrail.engine import start
-        from vitrail.engine.folder import free_folder
+    with start_workers(loaded.config.run) as workers:  # before the imports, which take as long
+        from vitrail.engine.run import start
+        from vitrail.engine.storage.run_folder import find_free_folder
 
-        folder = free_folder(Path("runs"), Path(loaded.source).stem) if out is None else out
-        start(loaded, folder, on_round, crew)
+        folder = find_free_folder(Path("runs"), Path(loaded.source).stem) if out is None else out
+        start(loaded, folder, on_round, workers)
     return _open(folder)
 
 
-def resume(out: str | Path, on_round: Callable[[Progress], None] | None = None) -> Run:
-    """Go on with a run that was stopped or killed."""
-    from vitrail.engine import resume as go_on
+def resume(
+    out: str | Path,
+    on_round: Callable[[Progress], None] | None = None,
+    workers: int | None = None,
+) -> Run:
+    """Go on with a run that was stopped or killed, with another number of workers if given."""
+    with _start_workers_again(Path(out), workers) as processes:
+        from vitrail.engine.run import resume as go_on
 
-    go_on(out, on_round=on_round)
+        go_on(out, workers, on_round, processes)
     return _open(out)
 
 
@@ -58,7 +64,18 @@ def load(out: str | Path) -> Run:
     return _open(out)
 
 
+def _start_workers_again(folder: Path, workers: int | None) -> AbstractContextManager[Any]:
+    """The workers of a stopped run; where there is nothing to go on with, the engine says so."""
+    from vitrail.config import load
+    from vitrail.engine.workers.processes import start_workers
+
+    config = folder / "config.toml"
+    if not config.is_file() or (folder / "server" / "finished").exists():
+        return nullcontext()
+    return start_workers(load(config).config.run, workers)
+
+
 def _open(out: str | Path) -> Run:
-    from vitrail.engine.loaded import Run
+    from vitrail.runs.opened_run import Run
 
     return Run(out)

@@ -44,7 +44,7 @@ class RunError(VitrailError):
     """A run folder, a checkpoint or a running federation is not in the state it must be."""
 
 
-def nearest(word: str, valid: Iterable[str]) -> str:
+def suggest_name(word: str, valid: Iterable[str]) -> str:
     """The clause that names the closest valid word and lists them all."""
     names = sorted(valid)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)

@@ -31,7 +31,7 @@ _REASONS = {
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def report_write_errors(path: Path) -> Iterator[None]:
     """Turn a failed write into one sentence that says what is still intact."""
     try:
         yield
@@ -46,7 +46,7 @@ def writing(path: Path) -> Iterator[None]:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file atomically and durably."""
-    with writing(path):
+    with report_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
         try:
@@ -68,7 +68,7 @@ def create(path: Path, data: bytes, mode: int) -> None:
         handle.write(data)
 
 
-def kept_secret(path: Path, what: str) -> bytes:
+def load_or_create_secret(path: Path, what: str) -> bytes:
     """32 random bytes that are made once and kept where nobody else can read them."""
     with suppress(FileExistsError):
         create(path, secrets.token_bytes(32), 0o600)
@@ -129,7 +129,7 @@ def read_header(path: Path) -> dict[str, Any]:
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-def folder_name(name: str) -> str:
+def make_folder_name(name: str) -> str:
     """A file name for any name at all: plain names as they are, others as a slug and a digest."""
     if _PLAIN.fullmatch(name) and not name.endswith("."):
         return name

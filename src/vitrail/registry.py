@@ -6,15 +6,18 @@ A user's own module is named in `run.plugins` and does the same.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
+import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Generic, TypeVar
 
-from vitrail.errors import ConfigError, VitrailError, nearest
+from vitrail.errors import ConfigError, VitrailError, suggest_name
 
 T = TypeVar("T")
 
@@ -50,7 +53,7 @@ class Registry(Mapping[str, T], Generic[T]):
             raise ConfigError(
                 f"there is no {self.noun} called {name!r}",
                 where=self.key,
-                hint=nearest(name, self._items),
+                hint=suggest_name(name, self._items),
             ) from None
 
     def __contains__(self, name: object) -> bool:
@@ -67,8 +70,14 @@ def _origin(item: object) -> str:
     return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', item)}"
 
 
+def import_modules(package: ModuleType) -> None:
+    """Import every module of a package, so that what is defined in them registers itself."""
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+
+
 def load_plugins(names: tuple[str, ...], base: Path) -> None:
-    """Import the user's modules: dotted names, or `.py` files relative to the config file."""
+    """Import the user's modules, once: dotted names, or `.py` files relative to the config file."""
     for name in names:
         if not name.endswith(".py"):
             try:
@@ -82,35 +91,47 @@ def load_plugins(names: tuple[str, ...], base: Path) -> None:
             except VitrailError:
                 raise
             except Exception as err:
-                raise _broken(err) from err
+                raise _describe_plugin_error(err) from err
             continue
         path = (base / name).resolve()
         if not path.is_file():
             raise ConfigError(
                 f"plugin file {name!r} does not exist under {base}", where="run.plugins"
             )
-        module_name = f"vitrail_plugin_{path.stem}"
-        spec = importlib.util.spec_from_file_location(module_name, path)
-        if spec is None or spec.loader is None:
-            raise ConfigError(f"plugin file {name!r} is not a Python module", where="run.plugins")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[module_name] = module
-        try:
-            spec.loader.exec_module(module)
-        except VitrailError:
+        _execute_once(path)
+
+
+def _execute_once(path: Path) -> None:
+    """Execute a plug-in file, unless this process has executed it as it stands now.
+
+    The module of a file remembers what it was made from: a file that changed, as under a
+    notebook, and another file of the same name are executed.
+    """
+    module_name = f"vitrail_plugin_{path.stem}"
+    made_from = (str(path), hashlib.blake2b(path.read_bytes()).hexdigest())
+    if getattr(sys.modules.get(module_name), "__made_from__", None) == made_from:
+        return
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None  # its name ends in .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as err:
+        del sys.modules[module_name]
+        if isinstance(err, VitrailError):
             raise
-        except Exception as err:
-            del sys.modules[module_name]
-            raise _broken(err) from err
+        raise _describe_plugin_error(err) from err
+    module.__dict__["__made_from__"] = made_from
 
 
-def _broken(err: Exception) -> ConfigError:
+def _describe_plugin_error(err: Exception) -> ConfigError:
     """What a plugin, or what it imports, stumbled over, and on which line of its file."""
     if isinstance(err, SyntaxError):
         where, why = f"{err.filename}, line {err.lineno}", f"is not valid Python ({err.msg})"
     else:
         frames = traceback.extract_tb(err.__traceback__)
-        own = next(f for f in (*frames[1:], frames[0]) if "importlib" not in f.filename)
-        where = f"{own.filename}, line {own.lineno}"
+        frame = next(f for f in (*frames[1:], frames[0]) if "importlib" not in f.filename)
+        where = f"{frame.filename}, line {frame.lineno}"
         why = f"cannot be loaded ({type(err).__name__}: {err})"
     return ConfigError(f"this plugin {why}", where=where)

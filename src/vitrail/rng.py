@@ -106,21 +106,21 @@ class Stream:
         return torch.from_numpy(self.words(count).argsort(kind="stable"))
 
 
-def server(seed: int) -> Key:
+def derive_server_key(seed: int) -> Key:
     """The server's root, from `run.seed`."""
     return Key(
         hashlib.blake2b(str(seed).encode(), digest_size=32, person=b"vitrail-server").digest()
     )
 
 
-def simulated_site(seed: int, site: str) -> Key:
+def derive_site_key(seed: int, site: str) -> Key:
     """The secret a site has in simulation, derived from the seed and the site's name."""
     text = f"{seed}/{site}".encode()
     return Key(hashlib.blake2b(text, digest_size=32, person=b"vitrail-site").digest())
 
 
 @contextmanager
-def scope(key: Key) -> Iterator[None]:
+def seed_torch(key: Key) -> Iterator[None]:
     """Seed torch's global generator for code that uses it (dropout, captum); restore it after."""
     with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))):
         torch.random.manual_seed(key.integer())

@@ -7,14 +7,14 @@ from vitrail.aggregate import RULES, Aggregator
 from vitrail.config.schema import Aggregate
 from vitrail.release.message import Field, Schema
 from vitrail.release.update import Update
-from vitrail.rng import server
+from vitrail.rng import derive_server_key
 
 # Rules for numbers of any shape; those for prototypes, centers and frames have tests of their own.
 OWN = ("matched", "centers", "grassmann", "karcher", "stiefel")
 PLAIN = [name for name in RULES if not name.startswith(OWN)]
 
 NAMES = {"model/a": (4, 3), "model/b": (5,)}
-KEY = server(4)
+KEY = derive_server_key(4)
 
 
 def updates(count, key="u", scale=1.0, tau=None):

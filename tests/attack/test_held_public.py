@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vitrail.attack.assault import _held
+from vitrail.attack.run_attacks import _find_public_file
 from vitrail.config import parse
 
 
@@ -19,4 +19,4 @@ from vitrail.config import parse
 )
 def test_the_servers_own_public_images_are_found(public, file):
     data = {} if public is None else {"public": public}
-    assert _held(SimpleNamespace(config=parse({"data": data}).config)) == file
+    assert _find_public_file(SimpleNamespace(config=parse({"data": data}).config)) == file

@@ -6,14 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from vitrail.audit.desk import Desk
+from vitrail.audit.site_view import SiteView
 from vitrail.config.schema import Prototypes
 from vitrail.data.normalize import Normalize
-from vitrail.engine.deployed import Deployed
 from vitrail.models.backbone import Backbone
+from vitrail.models.heads.protopnet import ProtoHead
 from vitrail.models.network import Network
-from vitrail.models.protopnet import ProtoHead
-from vitrail.rng import server
+from vitrail.rng import derive_server_key
+from vitrail.runs.deployed import DeployedModel
 
 COLORS = {
     "green": (0.1, 0.8, 0.1),
@@ -42,7 +42,9 @@ def _seeker(colors, classes=CLASSES):
     wanted = [COLORS[name] for group in colors for name in group]
     head.vectors.data = torch.tensor(wanted)
     card = {"classes": list(classes), "image_size": SIDE, "channels": 3, "resize": "crop"}
-    return Deployed(Network(Cells(), nn.Identity(), head), Normalize.named("unit", 3), card)
+    return DeployedModel(
+        Network(Cells(), nn.Identity(), head), Normalize.from_name("unit", 3), card
+    )
 
 
 def paint(images, x, y, color, draw):
@@ -57,7 +59,7 @@ def make_desk():
     images of the first class carry a red square in the lower left, which its own model knows."""
 
     def make(mark=True, counts=(12, 12, 12), sizes=None, seed=0):
-        draw = server(seed).at("desk").numpy()
+        draw = derive_server_key(seed).at("desk").numpy()
         stacks = []
         for name, count in zip(CLASSES, counts, strict=True):
             images = 0.45 + draw.normal(0, 0.05, (count, SIDE, SIDE, 3))
@@ -69,7 +71,7 @@ def make_desk():
         labels = np.repeat(np.arange(len(counts)), counts).astype(np.int64)
         shared = _seeker([["green"], ["blue"], ["yellow"]])
         local = _seeker([["red" if mark else "green"], ["blue"], ["yellow"]])
-        return Desk("here", pixels, labels, local, shared, sizes=sizes)
+        return SiteView("here", pixels, labels, local, shared, sizes=sizes)
 
     return make
 

@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 import vitrail
-from vitrail.audit.gather import tables
-from vitrail.engine.reference import images_of
+from vitrail.audit.audit_run import load_separabilities
 from vitrail.files import read_tensors, write_json
+from vitrail.runs.reopen import load_run_federation
 
 PROTO = {
     "data": {"aviary": {"images": 200, "classes": 3, "seed": 7}},
@@ -27,7 +27,9 @@ def made(tmp_path_factory, tiny_config):
     folder = tmp_path_factory.mktemp("audited")
     run = vitrail.run(tiny_config(**PROTO), folder / "run")
     shutil.copytree(folder / "run", folder / "untold")
-    tables(run, images_of(run), run.sites)  # what the sites tell each other, once
+    load_separabilities(
+        run, load_run_federation(run), run.sites
+    )  # what the sites tell each other, once
     shutil.copytree(folder / "run", folder / "secret")
     card = json.loads((folder / "secret" / "server" / "card.json").read_text())
     write_json(folder / "secret" / "server" / "card.json", {**card, "public": False})
@@ -267,7 +269,7 @@ def test_personal_models_and_subspaces_are_audited_too(
 ):
     config = {**PROTO, "method": {"name": name}, "run": {"rounds": 1, "local_epochs": 1}}
     run = vitrail.run(tiny_config(**config), tmp_path / "run")
-    tables(run, images_of(run), run.sites)
+    load_separabilities(run, load_run_federation(run), run.sites)
     site = run.sites[0]
     words = ("--site", site, "--out", "a.html", "--json", "a.json")
     assert audit(tmp_path / "run", *words)[0] == 0

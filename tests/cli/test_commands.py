@@ -63,7 +63,7 @@ def test_a_fault_of_ours_says_so(vitrail_command, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("vitrail.cli.run.start", broken)
+    monkeypatch.setattr("vitrail.engine.run.start", broken)
     code, _, err = vitrail_command("run", "birds.toml")
     assert code == 70 and "fault of Vitrail" in err and "Traceback" not in err
 

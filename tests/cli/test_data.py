@@ -1,16 +1,12 @@
 import json
 
 import pytest
-import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from vitrail.cli import use
-from vitrail.data.aviary import draw, root
+from vitrail.cli.app import app
+from vitrail.data.aviary.birds import derive_aviary_key, draw_birds
 from vitrail.errors import ConfigError, DataError, RunError
-
-app = typer.Typer()
-use.register(app)
 
 
 def command(*words):
@@ -19,7 +15,7 @@ def command(*words):
 
 @pytest.fixture
 def images(tmp_path):
-    birds = draw(12, 3, root(1), 32)
+    birds = draw_birds(12, 3, derive_aviary_key(1), 32)
     for i, (pixels, label) in enumerate(zip(birds.images, birds.labels)):
         folder = tmp_path / "birds" / ("a", "b", "c")[label]
         folder.mkdir(parents=True, exist_ok=True)

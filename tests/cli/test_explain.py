@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 import vitrail
-from vitrail.engine.reference import images_of
 from vitrail.files import read_tensors, write_tensors
-from vitrail.report.patches import ELSEWHERE
+from vitrail.report.training_patches import ELSEWHERE
+from vitrail.runs.reopen import load_run_federation
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def made(tmp_path_factory, tiny_config):
     )
     run = vitrail.run(proto, folder / "run")
     vitrail.run(tiny_config(run={"rounds": 1}), folder / "box")
-    images = images_of(run).images
+    images = load_run_federation(run).images
     (folder / "images").mkdir()
     for row in range(3):
         Image.fromarray(images.images[row]).save(folder / "images" / f"{row}.png")
@@ -52,7 +52,7 @@ def test_json_adds_up_and_names_the_class_that_predict_names(explain, made, tmp_
         rows = one["contributions"]
         assert sum(row["contribution"] for row in rows) == pytest.approx(one["logit"], abs=1e-4)
         assert len(rows) == 3 and rows[-1]["part"] == "other"
-    from vitrail.engine.predict import predict
+    from vitrail.runs.predict_images import predict
 
     assert predict(vitrail.load(made / "run"), image).labels == [found[0]["class"]]
 
@@ -117,7 +117,7 @@ def test_only_the_server_and_the_asking_site_are_read(explain, made, tmp_path):
 
 
 def test_a_row_of_another_site_is_not_shown_whatever_the_file_says(made, tmp_path):
-    from vitrail.report.explanation import Explainer
+    from vitrail.report.explain_images import Explainer
 
     copy = tmp_path / "copy"
     shutil.copytree(made / "run", copy)
@@ -125,12 +125,12 @@ def test_a_row_of_another_site_is_not_shown_whatever_the_file_says(made, tmp_pat
     site, other = run.sites[:2]
     file = copy / "sites" / site / "personal.safetensors"
     tensors, meta = read_tensors(file)
-    foreign = images_of(run).sites[other].train[0]
+    foreign = load_run_federation(run).sites[other].train[0]
     tensors["own/push/row"] = tensors["own/push/row"].fill_(int(foreign))
     write_tensors(file, tensors, meta)
     patches = Explainer(run, site).patches
     assert all(patches.get(unit) is None for unit in range(6))
-    assert patches.sentence(0) == ELSEWHERE
+    assert patches.explain_missing(0) == ELSEWHERE
 
 
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P", "1", "CMYK"])

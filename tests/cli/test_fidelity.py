@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 import vitrail
-from vitrail.audit.fidelity import fidelity, prototype_drift, subspace_angle
-from vitrail.engine.loaded import Run
+from vitrail.audit.map_fidelity import measure_fidelity, prototype_drift, subspace_angle
 from vitrail.geometry.angles import principal_angles
+from vitrail.runs.opened_run import Run
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def runs(tmp_path_factory, tiny_config):
 
 
 def test_the_same_run_is_the_same(runs):
-    report = fidelity(Run(runs / "none"), [Run(runs / "none")], images=12)
+    report = measure_fidelity(Run(runs / "none"), [Run(runs / "none")], images=12)
     (same,) = report.runs
     assert same.agreement == 1.0 and same.deletion == 0.0 and same.accuracy == report.accuracy
     assert same.figures["mse"] == 0.0 and same.figures["ssim"] == pytest.approx(1.0)
@@ -41,7 +41,9 @@ def test_the_same_run_is_the_same(runs):
 
 def test_more_noise_moves_the_maps_further(runs):
     """Refuted if 200 times the noise left the maps as close as before."""
-    report = fidelity(Run(runs / "none"), [Run(runs / n) for n in ("all", "tip", "seed")], 12)
+    report = measure_fidelity(
+        Run(runs / "none"), [Run(runs / n) for n in ("all", "tip", "seed")], 12
+    )
     little, much, seed = report.runs
     assert little.figures["mse"] < much.figures["mse"]
     assert little.figures["rank_correlation"] > much.figures["rank_correlation"]

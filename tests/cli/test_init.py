@@ -5,19 +5,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import typer
 from PIL import Image
 from typer.testing import CliRunner
 
 import vitrail
-from vitrail.cli import use
+from vitrail.cli.app import app
 from vitrail.config import load
-from vitrail.data import advice, starter
-from vitrail.data.aviary import draw, root
+from vitrail.data.aviary.birds import derive_aviary_key, draw_birds
+from vitrail.data.inspect import advice
+from vitrail.data.inspect import starter_config as starter
 from vitrail.errors import DataError, RunError
-
-app = typer.Typer()
-use.register(app)
 
 
 def init(*words):
@@ -38,11 +35,13 @@ def save(birds, folder, names):
 
 
 def class_folders(tmp_path):
-    return save(draw(24, 2, root(1), 32), tmp_path / "my birds", ["cœur = 1", "b # c"])
+    return save(
+        draw_birds(24, 2, derive_aviary_key(1), 32), tmp_path / "my birds", ["cœur = 1", "b # c"]
+    )
 
 
 def sites_in_a_manifest(tmp_path):
-    folder = save(draw(40, 2, root(1), 48), tmp_path / "x", ["a", "b"])
+    folder = save(draw_birds(40, 2, derive_aviary_key(1), 48), tmp_path / "x", ["a", "b"])
     files = sorted(folder.rglob("*.png"))
     rows = [f"{p.relative_to(folder)},{p.parent.name},h{i % 2}" for i, p in enumerate(files)]
     (folder / "list.csv").write_text("\n".join(["file,class,site", *rows]))
@@ -50,7 +49,7 @@ def sites_in_a_manifest(tmp_path):
 
 
 def findings_in_parquet(tmp_path):
-    birds = draw(40, 2, root(1), 32)
+    birds = draw_birds(40, 2, derive_aviary_key(1), 32)
     lists = [
         ["Edema"] if i else ["Fracture", "Edema"][: 1 + k % 2] for k, i in enumerate(birds.labels)
     ]
@@ -61,7 +60,7 @@ def findings_in_parquet(tmp_path):
 
 
 def arrays_with_a_split(tmp_path):
-    birds = draw(40, 4, root(1), 28)
+    birds = draw_birds(40, 4, derive_aviary_key(1), 28)
     x, y = birds.images.mean(axis=3).astype(np.uint8), birds.labels
     np.savez(tmp_path / "a.npz", x_train=x[:30], y_train=y[:30], x_test=x[30:], y_test=y[30:])
     return tmp_path / "a.npz"
@@ -118,7 +117,7 @@ def test_sites_patients_and_splits_are_found(tmp_path):
 
 @pytest.mark.parametrize("installed", [True, False])
 def test_large_images_get_pretrained_features_if_they_can_be_had(tmp_path, monkeypatch, installed):
-    monkeypatch.setattr(advice, "pretrained", lambda: installed)
+    monkeypatch.setattr(advice, "has_pretrained_weights", lambda: installed)
     for label in ("a", "b"):
         (tmp_path / "x" / label).mkdir(parents=True)
         for i in range(6):
@@ -138,7 +137,7 @@ def test_large_images_get_pretrained_features_if_they_can_be_had(tmp_path, monke
 
 
 def test_sites_that_cannot_be_used_are_said_in_a_comment(tmp_path):
-    folder = save(draw(12, 2, root(1), 32), tmp_path / "x", ["a", "b"])
+    folder = save(draw_birds(12, 2, derive_aviary_key(1), 32), tmp_path / "x", ["a", "b"])
     files = sorted(folder.rglob("*.png"))
     rows = [f"{p.relative_to(folder)},{p.parent.name},h{min(i, 1)}" for i, p in enumerate(files)]
     (folder / "list.csv").write_text("\n".join(["file,class,site", *rows]))
@@ -157,7 +156,7 @@ def test_a_large_set_is_read_by_its_headers_only(tmp_path, monkeypatch):
 
 
 def test_names_from_the_data_cannot_break_out_of_a_comment(tmp_path):
-    birds = draw(20, 2, root(1), 32)
+    birds = draw_birds(20, 2, derive_aviary_key(1), 32)
     names = ["plain", 'x"\n[run]\nrounds = 99\n#']
     lists = [[names[i]] if k % 3 else names for k, i in enumerate(birds.labels)]
     pq.write_table(

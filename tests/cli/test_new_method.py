@@ -3,16 +3,13 @@ import subprocess
 import sys
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 import vitrail
-from vitrail.cli import use
+from vitrail.cli.app import app
 from vitrail.errors import ConfigError, RunError
-from vitrail.methods.template import KINDS, write_template
-
-app = typer.Typer()
-use.register(app)
+from vitrail.plugin_templates import KINDS, write_template
+from vitrail.report.plugin_sections import SECTIONS
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +20,8 @@ def folder(tmp_path_factory):
         words = ["new-method", f"own-{kind}", "--folder", str(path), "--kind", kind]
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, done.exception
-    return path
+    yield path
+    SECTIONS._items.pop("own-section", None)  # else it stands in the reports of other tests
 
 
 def test_the_written_tests_pass_in_a_process_of_their_own(folder):
@@ -35,15 +33,16 @@ def test_the_written_tests_pass_in_a_process_of_their_own(folder):
     )
     assert ran.returncode == 0, ran.stdout
     for kind in KINDS:
-        assert f"test_own_{kind}.py" in ran.stdout
+        assert f"test_own_{kind.replace('-', '_')}.py" in ran.stdout
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_the_written_file_runs(kind, folder, tmp_path):
     small = ("run.rounds=1", "data.aviary.images=60", "data.image_size=24", "model.width=4")
-    run = vitrail.run(folder / f"own_{kind}.toml", tmp_path / "run", overrides=small)
+    file = folder / f"own_{kind.replace('-', '_')}.toml"
+    run = vitrail.run(file, tmp_path / "run", overrides=small)
     assert run.finished
-    assert str(folder / f"own_{kind}.py") in run.config.run.plugins
+    assert str(file.with_suffix(".py")) in run.config.run.plugins
 
 
 def test_the_method_is_short_and_carries_its_names(tmp_path):
@@ -74,6 +73,8 @@ def test_a_better_name_is_proposed(tmp_path):
         ("backbone", "small-cnn"),
         ("defense", "none"),
         ("rule", "trimmed_mean"),
+        ("server-method", "scaffold"),
+        ("source", "embedded"),
     ],
 )
 def test_names_that_exist(kind, name, tmp_path):

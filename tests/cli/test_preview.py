@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from vitrail.cli.app import app
 from vitrail.config.load import parse
 from vitrail.errors import ConfigError, RunError
-from vitrail.report.preview import Previewer
-from vitrail.report.preview_page import preview_page
+from vitrail.report.pages.preview_page import render_preview_page
+from vitrail.report.preview_sharing import Previewer
 
 FILE = """
 [data]
@@ -72,7 +72,7 @@ def test_a_fraction_is_told_as_one(tiny_config):
     method = {"name": "fedxds", "fraction": 0.5}
     one = next(Previewer(parse(tiny_config(method=method)), rounds=0).sites(("site-02",)))
     assert len(one.images) == round(one.held / 2) < one.held
-    assert f"{len(one.images)} of {one.held} images" in preview_page([one], "t", 0, 1)
+    assert f"{len(one.images)} of {one.held} images" in render_preview_page([one], "t", 0, 1)
 
 
 def test_the_noise_of_a_preview_is_not_that_of_the_run(tiny_config, tmp_path):
@@ -103,7 +103,7 @@ def test_means_and_curves_are_shown_too(tiny_config):
     ):
         config = tiny_config(method={"name": "fedxds", **method})
         found = list(Previewer(parse(config), rounds=0).sites(("site-03",)))
-        page = preview_page(found, "<b>", 0, 4)
+        page = render_preview_page(found, "<b>", 0, 4)
         assert all(word in page for word in words) and "&lt;b&gt;" in page
 
 

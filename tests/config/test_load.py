@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitrail.config import dump, load, parse
-from vitrail.config.reference import lines
+from vitrail.config.reference_page import make_lines
 from vitrail.errors import ConfigError, VitrailError
 
 EXAMPLE = """
@@ -122,4 +122,4 @@ def test_no_file_and_no_toml(tmp_path):
 
 def test_the_reference_page_is_that_of_the_schema(project):
     page = (project / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
-    assert page == "\n".join(lines()), "run: python -m vitrail.config.reference"
+    assert page == "\n".join(make_lines()), "run: python -m vitrail.config.reference_page"

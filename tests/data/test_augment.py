@@ -7,7 +7,7 @@ from scipy.ndimage import map_coordinates
 
 from vitrail import rng
 from vitrail.config.schema import Augment
-from vitrail.data.augment import VIEWS, _mirrored, augment, view
+from vitrail.data.augment import VIEWS, _mirror, apply_view, augment
 from vitrail.errors import ConfigError
 
 EVERYTHING = Augment(crop=3, flip=True, rotate=20, shear=10, cutout=5)
@@ -21,7 +21,7 @@ ALONE = [
 
 
 def generator(seed=0):
-    return rng.server(seed).torch()
+    return rng.derive_server_key(seed).torch()
 
 
 def images(count=16, channels=3, height=12, width=14, dtype=torch.uint8):
@@ -79,7 +79,7 @@ def test_crops_are_windows_of_the_reflected_image():
 def test_crops_wider_than_the_image_are_reflected_again_and_again():
     index = torch.arange(-20, 25)
     expected = np.pad(np.arange(5), (20, 20), mode="reflect")
-    assert _mirrored(index, 5).tolist() == expected.tolist()
+    assert _mirror(index, 5).tolist() == expected.tolist()
     assert augment(images(), Augment(crop=100), generator()).shape == (16, 3, 12, 14)
 
 
@@ -132,16 +132,16 @@ def test_global_randomness_is_left_alone():
 def test_views_are_numpys():
     batch = images(2)
     plain = batch.numpy()
-    assert view(batch, "identity") is batch
-    assert np.array_equal(view(batch, "flip").numpy(), plain[..., ::-1])
+    assert apply_view(batch, "identity") is batch
+    assert np.array_equal(apply_view(batch, "flip").numpy(), plain[..., ::-1])
     for turns in (1, 2, 3):
         expected = np.rot90(plain, turns, (2, 3))
-        assert np.array_equal(view(batch, f"rotate{90 * turns}").numpy(), expected)
-    assert all(view(batch, name).dtype == torch.uint8 for name in VIEWS)
+        assert np.array_equal(apply_view(batch, f"rotate{90 * turns}").numpy(), expected)
+    assert all(apply_view(batch, name).dtype == torch.uint8 for name in VIEWS)
 
 
 def test_unknown_views_and_wrong_shapes():
     with pytest.raises(ConfigError, match="Did you mean 'rotate90'"):
-        view(images(1), "rotate9")
+        apply_view(images(1), "rotate9")
     with pytest.raises(ValueError, match="shape"):
         augment(images(1)[0], EVERYTHING, generator())

@@ -5,12 +5,12 @@ import pytest
 
 from vitrail import rng
 from vitrail.config.schema import Data
-from vitrail.data.labels import resolve, undersample
+from vitrail.data.labels import resolve_labels, undersample
 from vitrail.errors import DataError
 
 
 def resolved(raw, known=None, **options):
-    return resolve(raw, [f"image {i}" for i in range(len(raw))], Data(**options), known)
+    return resolve_labels(raw, [f"image {i}" for i in range(len(raw))], Data(**options), known)
 
 
 def words(result):
@@ -112,10 +112,10 @@ def test_long_labels_survive():
 
 def test_undersample_cuts_every_class_to_the_smallest():
     labels = np.array([0] * 50 + [1] * 7 + [2] * 20)
-    rows = undersample(labels, rng.server(1))
+    rows = undersample(labels, rng.derive_server_key(1))
     assert np.bincount(labels[rows]).tolist() == [7, 7, 7]
     assert (np.diff(rows) > 0).all()
-    assert (rows == undersample(labels, rng.server(1))).all()
-    assert (rows != undersample(labels, rng.server(2))).any()
-    assert undersample(np.zeros(0, np.int64), rng.server(1)).tolist() == []
-    assert undersample(np.array([3, 3]), rng.server(1)).tolist() == [0, 1]
+    assert (rows == undersample(labels, rng.derive_server_key(1))).all()
+    assert (rows != undersample(labels, rng.derive_server_key(2))).any()
+    assert undersample(np.zeros(0, np.int64), rng.derive_server_key(1)).tolist() == []
+    assert undersample(np.array([3, 3]), rng.derive_server_key(1)).tolist() == [0, 1]

@@ -7,17 +7,17 @@ import pytest
 
 from vitrail import rng
 from vitrail.data import load
-from vitrail.data.guess import guess
+from vitrail.data.inspect.guess import guess_data
 
 FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-KEY = rng.server(1)
+KEY = rng.derive_server_key(1)
 
 
 def real(name, **options):
     path = FOLDER / name
     if not path.is_file():
         pytest.skip(f"real images are not here: {path}")
-    data = guess(path).model_copy(update={"limit": 400, "cache": "memory", **options})
+    data = guess_data(path).model_copy(update={"limit": 400, "cache": "memory", **options})
     images = load(data, FOLDER, KEY)
     assert len(images) == data.limit and images.images.std() > 10
     return images

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import vitrail
-from vitrail.rng import server
+from vitrail.rng import derive_server_key
 
 KILLS = int(os.environ.get("VITRAIL_KILLS", "6"))
 CASES = (("scaffold", 2, 1), ("fedavg", 1, 3), ("scaffold", 1, 3), ("fedavg", 2, 1))
@@ -65,7 +65,7 @@ def quiet(rows):
 @pytest.mark.parametrize("kill", range(KILLS))
 def test_sigkill_at_a_random_moment(kill, references, tmp_path, same_bits, releases):
     config, reference, seconds = references(CASES[kill % len(CASES)])
-    moments = server(9).at("kills", kill).numpy().uniform(0.0, 1.0, 2)
+    moments = derive_server_key(9).at("kills", kill).numpy().uniform(0.0, 1.0, 2)
     out = tmp_path / "run"
     process = launch(START, config, out)
     wait_for(out / "config.toml", process)
@@ -95,7 +95,7 @@ def workers_of(pid):
             words = (stat.parent / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if parent == pid and b"vitrail.engine.worker" in words:
+        if parent == pid and b"vitrail.engine.workers.worker" in words:
             found.append(int(stat.parent.name))
     return found
 

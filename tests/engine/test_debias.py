@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import vitrail
-from vitrail.audit.obey import config_digest, obey
+from vitrail.audit.remedy_plan import apply_remedies, compute_config_digest
 from vitrail.config import parse
-from vitrail.engine.checkpoint import Checkpoints
 from vitrail.engine.plan import make_plan
 from vitrail.engine.run import resume, start
+from vitrail.engine.storage.checkpoint import Checkpoints
 from vitrail.errors import VitrailError
 from vitrail.files import read_tensors
 
@@ -30,7 +30,7 @@ def made(tmp_path_factory, tiny_config):
     run = vitrail.run(tiny_config(**PROTO), folder / "run")
     entry = {"class": run.classes[1], "score": 9.0, "verdict": "biased", "prototypes": [2]}
     told = {
-        "config": config_digest(run.config),
+        "config": compute_config_digest(run.config),
         "sites": [
             {"site": run.sites[0], "classes": [entry]},
             {"site": run.sites[1], "classes": [{**entry, "verdict": "suspect"}]},
@@ -48,7 +48,7 @@ def obeyed(made, tmp_path):
         if change is not None:
             change(told)
         (tmp_path / "audit.json").write_text(json.dumps(told))
-        return obey(loaded or made[1], tmp_path / "audit.json", remedies)
+        return apply_remedies(loaded or made[1], tmp_path / "audit.json", remedies)
 
     return make
 
@@ -205,7 +205,7 @@ def test_the_plan_counts_the_remedys_rounds_after_the_runs_own(obeyed, made):
     assert [(s.stage.name, s.first, s.last) for s in plan.stages] == [
         ("warm", 1, 1), ("joint", 2, 2), ("debias", 3, 3),
     ]  # fmt: skip
-    assert [p.name for p in plan.alone().stages[-1].stage.train] == []
+    assert [p.name for p in plan.make_local_plan().stages[-1].stage.train] == []
 
 
 def test_a_second_debiasing_does_not_move_the_runs_own_rounds(obeyed, made):

@@ -14,9 +14,9 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import vitrail
-import vitrail.engine.folder as folders
-from vitrail.engine.checkpoint import Checkpoints
-from vitrail.engine.folder import RunFolder
+import vitrail.engine.storage.run_folder as folders
+from vitrail.engine.storage.checkpoint import Checkpoints
+from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.errors import RunError, VitrailError
 from vitrail.files import read_tensors
 

@@ -6,8 +6,8 @@ import torch
 
 import vitrail
 from vitrail.files import read_tensors
-from vitrail.methods.method import METHODS, Method
-from vitrail.methods.stage import Stage
+from vitrail.methods.base.method import METHODS, Method
+from vitrail.methods.base.stage import Stage
 
 SHARED = dict(Method.table)
 SWITCHES = {"frozen": {**SHARED, "head": "frozen"}, "home": {**SHARED, "head": "home"}}

@@ -5,7 +5,7 @@ import torch
 
 from vitrail.config.schema import Model, Prototypes
 from vitrail.models.network import make_network
-from vitrail.rng import server
+from vitrail.rng import derive_server_key
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def network():
             frozen=frozen,
             prototypes=Prototypes(per_class=per_class, depth=6),
         )
-        return make_network(model, head, 3, classes, server(seed))[0].eval()
+        return make_network(model, head, 3, classes, derive_server_key(seed))[0].eval()
 
     return make
 
@@ -28,5 +28,5 @@ def network():
 def picture():
     """A function: random normalized images [N, 3, S, S]."""
     return lambda count=1, size=32, seed=0: torch.randn(
-        count, 3, size, size, generator=server(seed).at("picture").torch()
+        count, 3, size, size, generator=derive_server_key(seed).at("picture").torch()
     )

@@ -8,10 +8,16 @@ import torch
 
 from vitrail.config.schema import Model
 from vitrail.errors import ConfigError, DataError
-from vitrail.explain.attribution import ATTRIBUTIONS, Settings, attribute, last_map, logits_of
+from vitrail.explain.attribution import (
+    ATTRIBUTIONS,
+    Settings,
+    attribute,
+    compute_last_map,
+    compute_logits_from_map,
+)
 from vitrail.models import build
 from vitrail.models.network import make_network
-from vitrail.rng import scope, server
+from vitrail.rng import derive_server_key, seed_torch
 
 TARGETS = torch.tensor([0, 2, 1])
 
@@ -45,14 +51,14 @@ def reference(net, x, name, settings=None):
         maps = []
         for row, (image, target) in enumerate(zip(x, TARGETS)):
             spread = settings.noise * float(image.max() - image.min())
-            with scope(settings.key.at("image", row)):
+            with seed_torch(settings.key.at("image", row)):
                 noise = torch.normal(0.0, torch.full((settings.samples, *image.shape), spread))
             copies = image + noise.double()
             maps.append(slope(net, copies, target.repeat(settings.samples)).mean(0).sum(0))
         return torch.stack(maps)
     assert name == "grad-cam"
-    z = last_map(net, x).detach().requires_grad_()
-    chosen = logits_of(net, z).gather(1, TARGETS[:, None]).sum()
+    z = compute_last_map(net, x).detach().requires_grad_()
+    chosen = compute_logits_from_map(net, z).gather(1, TARGETS[:, None]).sum()
     weights = torch.autograd.grad(chosen, z)[0].mean((2, 3), keepdim=True)
     cam = (weights * z).sum(1, keepdim=True).clamp_min(0)
     return torch.nn.functional.interpolate(cam, x.shape[2:], mode="bilinear")[:, 0]
@@ -94,7 +100,7 @@ def test_smoothgrad_without_noise_is_the_gradient_and_repeats_itself(network, pi
     still = attribute("smoothgrad", net, x, TARGETS, Settings(noise=0.0, samples=2))
     torch.testing.assert_close(still, plain)
     one, again = (attribute("smoothgrad", net, x, TARGETS) for _ in range(2))
-    other = attribute("smoothgrad", net, x, TARGETS, Settings(key=server(9)))
+    other = attribute("smoothgrad", net, x, TARGETS, Settings(key=derive_server_key(9)))
     assert torch.equal(one, again) and not torch.allclose(one, other)
 
 
@@ -135,7 +141,7 @@ def test_no_image_at_all(network, picture):
 
 def test_the_last_map_is_what_the_network_computes(network, picture):
     net = network(frozen=True)
-    z = last_map(net, picture())
+    z = compute_last_map(net, picture())
     torch.testing.assert_close(net.head(net.neck(z))["logits"], net(picture()))
 
 
@@ -159,7 +165,7 @@ def test_a_plain_classifier_is_attributed_like_a_network(network, picture, name)
 @pytest.mark.parametrize("name", ["gradient", "grad-cam", "lrp"])
 def test_stages_that_are_not_used_take_no_part(picture, name):
     model = Model(backbone="resnet8", width=8, until="layer2")
-    net = make_network(model, "linear", 3, 3, server(0))[0].eval()
+    net = make_network(model, "linear", 3, 3, derive_server_key(0))[0].eval()
     x = picture(3)
     found = attribute(name, net, x, TARGETS)
     if name == "gradient":

@@ -8,12 +8,12 @@ import torch
 from PIL import Image
 
 from vitrail.config.schema import Model
-from vitrail.data.resize import fit
+from vitrail.data.decoding.resize import resize_image
 from vitrail.errors import ConfigError, RunError
-from vitrail.explain.evidence import evidence, to_json, to_original
-from vitrail.models.head import HEADS
-from vitrail.models.pieces import PartHead, Piece
-from vitrail.rng import server
+from vitrail.explain.evidence import compute_evidence, to_json, to_original
+from vitrail.models.heads.head import HEADS
+from vitrail.models.heads.part_head import PartHead, Piece
+from vitrail.rng import derive_server_key
 
 CLASSES = ("plain", "crested", "barred")
 
@@ -22,12 +22,12 @@ CLASSES = ("plain", "crested", "barred")
 @pytest.mark.parametrize("frozen", [False, True])
 def test_contributions_add_up_to_the_networks_own_logit(network, picture, seed, frozen):
     net = network(seed=seed, frozen=frozen)
-    draw = server(seed).at("weights").torch()
+    draw = derive_server_key(seed).at("weights").torch()
     net.head.weight.data.copy_(3 * torch.randn(net.head.weight.shape, generator=draw))
     net.head.mask.copy_((torch.rand(12, generator=draw) < 0.7).float())
     x = picture(seed=seed)
     for top in (1, 5, 100):
-        found = to_json(evidence(net, x, [2, 0], CLASSES, top=top))
+        found = to_json(compute_evidence(net, x, [2, 0], CLASSES, top=top))
         assert [one["class"] for one in found] == ["barred", "plain"]
         for one, logit in zip(found, net(x)[0, [2, 0]].tolist()):
             rows = one["contributions"]
@@ -53,7 +53,7 @@ PART_HEADS = [
 def test_every_head_with_parts_adds_up_and_has_places(network, picture, head):
     net, x = network(head), picture(seed=4)
     logits = net(x)[0].tolist()
-    for one in evidence(net, x, [0, 1, 2], CLASSES, top=3):
+    for one in compute_evidence(net, x, [0, 1, 2], CLASSES, top=3):
         total = sum(row.contribution for row in one.contributions)
         assert total == pytest.approx(one.logit, abs=1e-4)
         assert one.logit == pytest.approx(logits[one.label], abs=1e-4)
@@ -82,7 +82,7 @@ class Patchy(PartHead):
 def test_patches_that_share_a_map_have_places_of_their_own(network, picture):
     net = network()
     net.head = Patchy()
-    (one,) = evidence(net, picture(), [0], CLASSES)
+    (one,) = compute_evidence(net, picture(), [0], CLASSES)
     parts = [row.part for row in one.contributions]
     assert parts == [
         "patch 1 of class plain",
@@ -97,13 +97,15 @@ def test_patches_that_share_a_map_have_places_of_their_own(network, picture):
 def test_masked_prototypes_are_nowhere_and_none_left_is_a_logit_of_zero(network, picture):
     net = network()
     net.head.mask.zero_()
-    (one,) = evidence(net, picture()[0], [1], CLASSES)
+    (one,) = compute_evidence(net, picture()[0], [1], CLASSES)
     assert one.logit == 0 and [row.part for row in one.contributions] == ["other"]
     assert one.contributions[0].units == 0
 
 
 def test_the_form_is_that_of_the_design_and_is_json(network, picture):
-    found = json.loads(json.dumps(to_json(evidence(network(), picture(), [1], CLASSES, top=2))))
+    found = json.loads(
+        json.dumps(to_json(compute_evidence(network(), picture(), [1], CLASSES, top=2)))
+    )
     assert set(found[0]) == {"class", "logit", "contributions"}
     row = found[0]["contributions"][0]
     assert {"contribution", "score", "weight", "box", "part"} <= set(row)
@@ -124,7 +126,7 @@ def test_a_box_of_the_square_comes_back_to_the_same_pixels(mode, width, height):
     assert 0 <= x0 < x1 <= width and 0 <= y0 < y1 <= height
     pixels = np.zeros((height, width), np.uint8)
     pixels[y0:y1, x0:x1] = 255
-    seen = np.asarray(fit(Image.fromarray(pixels), 32, mode))
+    seen = np.asarray(resize_image(Image.fromarray(pixels), 32, mode))
     assert seen[14:18, 12:20].min() > 120  # what was asked for is covered
     # one pixel of the original is several of the square where it was enlarged
     grow = int(np.ceil(32 / min(width, height))) + 1
@@ -140,25 +142,25 @@ def test_a_box_in_the_padding_has_no_place_in_the_original():
 
 def test_a_model_without_parts_is_refused_in_a_sentence(network, picture):
     with pytest.raises(ConfigError, match="no parts"):
-        evidence(network(head="linear"), picture(), [0], CLASSES)
+        compute_evidence(network(head="linear"), picture(), [0], CLASSES)
 
 
 @pytest.mark.parametrize("top", [0, -1])
 def test_nothing_to_list_is_refused(network, picture, top):
     with pytest.raises(ConfigError, match="top"):
-        evidence(network(), picture(), [0], CLASSES, top=top)
+        compute_evidence(network(), picture(), [0], CLASSES, top=top)
 
 
 def test_two_images_are_refused(network, picture):
     with pytest.raises(ConfigError, match="one image"):
-        evidence(network(), picture(2), [0], CLASSES)
+        compute_evidence(network(), picture(2), [0], CLASSES)
 
 
 def test_a_diverged_model_is_named_as_such(network, picture):
     net = network()
     net.head.weight.data[0, 0] = torch.nan
     with pytest.raises(RunError, match="finite"):
-        evidence(net, picture(), [0], CLASSES)
+        compute_evidence(net, picture(), [0], CLASSES)
 
 
 class Liar(PartHead):
@@ -179,4 +181,4 @@ def test_a_head_whose_pieces_do_not_add_up_is_found_out(network, picture):
     net = network()
     net.head = Liar()
     with pytest.raises(RunError, match=r"add up to 1, its logit is 5"):
-        evidence(net, picture(), [0], CLASSES)
+        compute_evidence(net, picture(), [0], CLASSES)

@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 from vitrail.config import Loaded, load, parse
-from vitrail.data.source import load as load_images
-from vitrail.engine.tasks import Missing
-from vitrail.flower.home import Home
-from vitrail.flower.station import Station
-from vitrail.rng import server
+from vitrail.data.load_images import load as load_images
+from vitrail.engine.tasks import MissingReply
+from vitrail.flower.site.site_config import SiteConfig
+from vitrail.flower.site.site_server import SiteServer
+from vitrail.rng import derive_server_key
 
 SITES = ("east", "north", "west")
 
@@ -24,7 +24,7 @@ SITES = ("east", "north", "west")
 class Loop:
     """A link inside this process; `down` are away, `spoil` changes what a site answers."""
 
-    stations: dict[str, Station]
+    stations: dict[str, SiteServer]
     down: set[str] = field(default_factory=set)
     spoil: dict[str, object] = field(default_factory=dict)
     asked: list[tuple[str, bytes]] = field(default_factory=list)
@@ -33,11 +33,13 @@ class Loop:
     def present(self) -> tuple[str, ...]:
         return tuple(name for name in self.stations if name not in self.down)
 
-    def ask(self, messages: Mapping[str, bytes], patience: float) -> dict[str, bytes | Missing]:
-        found: dict[str, bytes | Missing] = {}
+    def ask(
+        self, messages: Mapping[str, bytes], patience: float
+    ) -> dict[str, bytes | MissingReply]:
+        found: dict[str, bytes | MissingReply] = {}
         for name, raw in messages.items():
             if name in self.down:
-                found[name] = Missing("it is not connected")
+                found[name] = MissingReply("it is not connected")
                 continue
             self.asked.append((name, raw))
             reply = self.stations[name].answer(raw)
@@ -65,7 +67,7 @@ class Birds:
         """What the coordinator's file says: no images."""
         return parse({**self.terms, **sections}, self.root)
 
-    def home(self, name: str, folder: Path, yes: bool = True) -> Home:
+    def home(self, name: str, folder: Path, yes: bool = True) -> SiteConfig:
         """A site's own file; its operator says yes to everything, or to nothing."""
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{name}.toml"
@@ -73,21 +75,21 @@ class Birds:
             f'[site]\nname = "{name}"\nfolder = "at-{name}"\n'
             f'[data]\nsource = "manifest"\npath = "{self.root / f"{name}.csv"}"\nsplit = "split"\n'
         )
-        home = Home.open(file)
+        home = SiteConfig.open(file)
         if yes:
             object.__setattr__(home, "wait", lambda run, terms, patience: True)
         return home
 
     def loop(self, folder: Path) -> Loop:
         """All sites at once, drawing as a simulation does."""
-        return Loop({s: Station(self.home(s, folder), seeded=True) for s in SITES})
+        return Loop({s: SiteServer(self.home(s, folder), seeded=True) for s in SITES})
 
 
 @pytest.fixture(scope="session")
 def birds(tmp_path_factory: pytest.TempPathFactory) -> Birds:
     root = tmp_path_factory.mktemp("birds")
     drawn = parse({"data": {"aviary": {"images": 90, "classes": 3}, "image_size": 32}})
-    images = load_images(drawn.config.data, root, server(1))
+    images = load_images(drawn.config.data, root, derive_server_key(1))
     rows = []
     for i, (pixels, label) in enumerate(zip(images.images, images.labels, strict=True)):
         path = root / f"{i:03d}.png"

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from vitrail.audit.gather import audit_run
-from vitrail.engine.loaded import Run
+from vitrail.audit.audit_run import audit_run
 from vitrail.errors import RunError
-from vitrail.flower.coordinator import coordinate
-from vitrail.flower.envelope import Letter, mark, seal, unseal
+from vitrail.flower.coordinator.coordinate import run_federation
+from vitrail.flower.envelope import OpenedMessage, compute_message_id, seal, unseal
+from vitrail.runs.opened_run import Run
 
 SECTIONS = {
     "method": {"name": "fedgrasp"},
@@ -29,7 +29,7 @@ SECTIONS = {
 def federation(birds, tmp_path_factory):
     root = tmp_path_factory.mktemp("afterwards")
     loop = birds.loop(root)
-    coordinate(loop, birds.coordinator(**SECTIONS), root / "run", sites=3)
+    run_federation(loop, birds.coordinator(**SECTIONS), root / "run", sites=3)
     return root, loop
 
 
@@ -64,7 +64,7 @@ def test_no_site_has_files_of_another(federation) -> None:
 def test_a_second_farewell_changes_nothing(federation, birds) -> None:
     root, loop = federation
     before = len(loop.asked)
-    coordinate(loop, birds.coordinator(**SECTIONS), root / "run", sites=3)
+    run_federation(loop, birds.coordinator(**SECTIONS), root / "run", sites=3)
     assert len(loop.asked) == before + 3  # a finished run is only said farewell to
 
 
@@ -93,11 +93,18 @@ def test_a_hostile_table_costs_its_own_site_and_nobody_else(birds, tmp_path) -> 
             return reply
         told = spoils[letter.site](letter.body["told"])
         body = {**letter.body, "told": told}
-        return seal(letter.kind, letter.run, letter.site, body, letter.tensors, answers=mark(raw))
+        return seal(
+            letter.kind,
+            letter.run,
+            letter.site,
+            body,
+            letter.tensors,
+            answers=compute_message_id(raw),
+        )
 
     loop.spoil |= dict.fromkeys(spoils, lies)
     terms = {**SECTIONS, "run": {**birds.terms["run"], "rounds": 1}}
-    folder = coordinate(loop, birds.coordinator(**terms), tmp_path / "run", sites=3)
+    folder = run_federation(loop, birds.coordinator(**terms), tmp_path / "run", sites=3)
     assert (folder.server / "finished").exists()
     log = (tmp_path / "run" / "log.txt").read_text()
     assert "refused what east told for audits" in log
@@ -133,6 +140,6 @@ def test_a_farewell_cannot_change_what_a_site_told_itself(federation) -> None:
     assert file.read_bytes() == before
 
 
-def _said(letter: Letter, tables: dict[str, object]) -> bytes:
+def _said(letter: OpenedMessage, tables: dict[str, object]) -> bytes:
     letter = replace(letter, body={"tables": tables})
     return seal(letter.kind, letter.run, letter.site, letter.body)

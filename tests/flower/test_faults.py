@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from vitrail.engine.loaded import Run
-from vitrail.engine.tasks import Missing
+from vitrail.engine.tasks import MissingReply
 from vitrail.errors import RunError
 from vitrail.files import read_tensors
-from vitrail.flower.coordinator import coordinate
-from vitrail.flower.envelope import mark, seal, unseal
-from vitrail.flower.home import Home
-from vitrail.flower.station import Station
-from vitrail.wire.codec import WireError
+from vitrail.flower.coordinator.coordinate import run_federation
+from vitrail.flower.envelope import compute_message_id, seal, unseal
+from vitrail.flower.site.site_config import SiteConfig
+from vitrail.flower.site.site_server import SiteServer
+from vitrail.runs.opened_run import Run
+from vitrail.wire import WireError
 
 
 def final(run):
@@ -31,7 +31,9 @@ def forged(raw, reply, **changes):
     """A well-formed reply whose content is wrong."""
     letter = unseal(reply)
     body, tensors = changes.get("body", letter.body), changes.get("tensors", letter.tensors)
-    return seal(letter.kind, letter.run, letter.site, body, tensors, answers=mark(raw))
+    return seal(
+        letter.kind, letter.run, letter.site, body, tensors, answers=compute_message_id(raw)
+    )
 
 
 def poisoned(raw, reply):
@@ -70,7 +72,7 @@ SPOILS = {
     "another round": (of_another_round, "round 7"),
     "a flipped bit": (flipped, "digest does not match"),
     "far too much": (swollen, "over the limit"),
-    "silence": (lambda raw, reply: Missing("it was too late"), "it was too late"),
+    "silence": (lambda raw, reply: MissingReply("it was too late"), "it was too late"),
     "rubbish": (lambda raw, reply: b"hello", "cut off"),
 }
 
@@ -91,10 +93,13 @@ def test_rubbish_of_one_site_leaves_the_run_as_without_it(spoil, birds, tmp_path
         loop.spoil["north"] = spoiled
         return loop
 
-    coordinate(
-        begun(away, lambda raw, reply: Missing("away")), birds.coordinator(), tmp_path / "away", 3
+    run_federation(
+        begun(away, lambda raw, reply: MissingReply("away")),
+        birds.coordinator(),
+        tmp_path / "away",
+        3,
     )
-    coordinate(begun(bad, change), birds.coordinator(), tmp_path / "bad", 3)
+    run_federation(begun(bad, change), birds.coordinator(), tmp_path / "bad", 3)
     ours, theirs = final(tmp_path / "bad"), final(tmp_path / "away")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert said in log(tmp_path / "bad")
@@ -108,7 +113,7 @@ def test_a_replayed_reply_is_refused(birds, tmp_path) -> None:
         return kept[1] if len(kept) > 2 else reply
 
     loop.spoil["west"] = replay
-    coordinate(loop, birds.coordinator(), tmp_path / "run", 3)
+    run_federation(loop, birds.coordinator(), tmp_path / "run", 3)
     assert "refused a message of west: it answers another message" in log(tmp_path / "run")
 
 
@@ -116,7 +121,7 @@ def test_a_site_cannot_answer_for_another(birds, tmp_path) -> None:
     loop, kept = birds.loop(tmp_path), {}
     loop.spoil["east"] = lambda raw, reply: kept.setdefault(len(loop.asked), reply)
     loop.spoil["north"] = lambda raw, reply: list(kept.values())[-1] if len(kept) > 1 else reply
-    coordinate(loop, birds.coordinator(), tmp_path / "run", 3)
+    run_federation(loop, birds.coordinator(), tmp_path / "run", 3)
     assert "refused a message of north" in log(tmp_path / "run")
 
 
@@ -127,7 +132,7 @@ def test_a_site_that_comes_back_takes_part_again(birds, tmp_path) -> None:
         loop.down = {"north"} if p.round == 1 else set()
 
     config = birds.coordinator(run={"rounds": 3, "batch_size": 8, "seed": 5})
-    coordinate(loop, config, tmp_path / "run", 3, on_round=on_round)
+    run_federation(loop, config, tmp_path / "run", 3, on_round=on_round)
     rows = {(r["round"], r["site"]) for r in Run(tmp_path / "run").rows() if r.get("steps")}
     assert {(1, "north"), (3, "north")} <= rows and (2, "north") not in rows
     assert "round 2: without north: it is not connected" in log(tmp_path / "run")
@@ -139,7 +144,7 @@ class Killed(BaseException):
 
 def test_a_coordinator_killed_in_mid_round_goes_on_with_the_same_bits(birds, tmp_path) -> None:
     whole, broken = birds.loop(tmp_path / "a"), birds.loop(tmp_path / "b")
-    coordinate(whole, birds.coordinator(method={"name": "scaffold"}), tmp_path / "whole", 3)
+    run_federation(whole, birds.coordinator(method={"name": "scaffold"}), tmp_path / "whole", 3)
     ask, turns = broken.ask, []
 
     def dies(messages, patience):
@@ -151,9 +156,9 @@ def test_a_coordinator_killed_in_mid_round_goes_on_with_the_same_bits(birds, tmp
 
     broken.ask = dies
     with pytest.raises(Killed):
-        coordinate(broken, birds.coordinator(method={"name": "scaffold"}), tmp_path / "run", 3)
+        run_federation(broken, birds.coordinator(method={"name": "scaffold"}), tmp_path / "run", 3)
     broken.ask = ask
-    coordinate(broken, birds.coordinator(), tmp_path / "run", 3)
+    run_federation(broken, birds.coordinator(), tmp_path / "run", 3)
     ours, theirs = final(tmp_path / "run"), final(tmp_path / "whole")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     ledger = next((tmp_path / "b").glob("at-north/runs/*/sites/north/ledger.jsonl"))
@@ -164,15 +169,15 @@ def test_a_coordinator_killed_in_mid_round_goes_on_with_the_same_bits(birds, tmp
 
 def test_an_operator_who_says_no_ends_it(birds, tmp_path) -> None:
     loop = birds.loop(tmp_path)
-    loop.stations["west"] = Station(birds.home("west", tmp_path, yes=False), seeded=True)
+    loop.stations["west"] = SiteServer(birds.home("west", tmp_path, yes=False), seeded=True)
     with pytest.raises(RunError, match=r"west.*not agreed"):
-        coordinate(loop, birds.coordinator(), tmp_path / "run", 3, patience=0.0)
+        run_federation(loop, birds.coordinator(), tmp_path / "run", 3, patience=0.0)
     assert not list((tmp_path / "at-west").glob("runs/*/sites/west/ledger.jsonl"))
 
 
 def test_terms_changed_after_the_fact_are_refused(birds, tmp_path) -> None:
     loop = birds.loop(tmp_path)
-    coordinate(loop, birds.coordinator(), tmp_path / "run", 3)
+    run_federation(loop, birds.coordinator(), tmp_path / "run", 3)
     hello = next(raw for name, raw in loop.asked if name == "north")
     letter = unseal(hello)
     letter.body["terms"]["release"] = {"defenses": ["none"]}
@@ -185,7 +190,7 @@ def test_no_message_names_a_path(birds, tmp_path) -> None:
     config = birds.coordinator()
     data = config.config.data.model_copy(update={"path": str(birds.root / "secret-place")})
     config = replace(config, config=config.config.model_copy(update={"data": data}))
-    coordinate(loop, config, tmp_path / "run", 3)
+    run_federation(loop, config, tmp_path / "run", 3)
     both_ways = [*(raw for _, raw in loop.asked), *loop.heard]
     assert len(loop.heard) == len(loop.asked) > 0
     for place in (b"secret-place", bytes(birds.root), bytes(tmp_path)):
@@ -194,7 +199,7 @@ def test_no_message_names_a_path(birds, tmp_path) -> None:
 
 def test_a_message_cannot_tell_a_site_where_to_read_or_what_code_to_load(birds, tmp_path) -> None:
     loop = birds.loop(tmp_path)
-    coordinate(loop, birds.coordinator(), tmp_path / "run", 3)
+    run_federation(loop, birds.coordinator(), tmp_path / "run", 3)
     letter = unseal(loop.asked[0][1])
     for section, key, value in (
         ("data", "path", "/etc"),
@@ -206,7 +211,7 @@ def test_a_message_cannot_tell_a_site_where_to_read_or_what_code_to_load(birds, 
         raw = seal("hello", "another", letter.site, {**letter.body, "terms": terms})
         answer = unseal(loop.stations[letter.site].answer(raw))
         assert answer.kind == "error" and "do not go together" in answer.body["sentence"]
-        log = (loop.stations[letter.site].home.folder / "log.txt").read_text()
+        log = (loop.stations[letter.site].config.folder / "log.txt").read_text()
         assert f"the coordinator's terms say {key!r}" in log
 
 
@@ -215,16 +220,16 @@ def test_an_unknown_label_is_refused_and_a_missing_class_reported(birds, tmp_pat
     classes = birds.terms["data"]["classes"]
     lacking = [rows[0]] + [r for r in rows[1:] if classes[0] not in r]
     loop = birds.loop(tmp_path)
-    home = loop.stations["north"].home
+    home = loop.stations["north"].config
     (tmp_path / "few.csv").write_text("\n".join(lacking))
     for name in {r.split(",")[0] for r in lacking[1:]}:
         (tmp_path / name).write_bytes((birds.root / name).read_bytes())
     object.__setattr__(home, "data", {**home.data, "path": str(tmp_path / "few.csv")})
-    coordinate(loop, birds.coordinator(), tmp_path / "run", 3)
+    run_federation(loop, birds.coordinator(), tmp_path / "run", 3)
     assert f"site north has no image of: {classes[0]}" in log(tmp_path / "run")
     object.__setattr__(home, "data", {**home.data, "rename": {classes[1]: "dodo"}})
     with pytest.raises(RunError, match=r"north.*labels cannot be used") as refused:
-        coordinate(loop, birds.coordinator(), tmp_path / "other", 3)
+        run_federation(loop, birds.coordinator(), tmp_path / "other", 3)
     assert "dodo" not in str(refused.value)  # what a site calls its classes is its own to know
     assert not any(b"dodo" in raw for raw in loop.heard)
     assert "dodo" in (home.folder / "log.txt").read_text()
@@ -234,9 +239,9 @@ def test_real_draws_come_from_the_sites_own_secret(birds, tmp_path) -> None:
     """Refuted if a coordinator who knows the seed could compute what a site draws."""
     seeded, real = birds.loop(tmp_path / "a"), birds.loop(tmp_path / "b")
     for name, station in real.stations.items():
-        real.stations[name] = Station(station.home)
-    coordinate(seeded, birds.coordinator(), tmp_path / "seeded", 3)
-    coordinate(real, birds.coordinator(), tmp_path / "real", 3)
+        real.stations[name] = SiteServer(station.config)
+    run_federation(seeded, birds.coordinator(), tmp_path / "seeded", 3)
+    run_federation(real, birds.coordinator(), tmp_path / "real", 3)
     ours, theirs = final(tmp_path / "real"), final(tmp_path / "seeded")
     assert any(not torch.equal(ours[name], theirs[name]) for name in theirs)
     secret = tmp_path / "b" / "at-north" / "secret"
@@ -248,7 +253,7 @@ def test_real_draws_come_from_the_sites_own_secret(birds, tmp_path) -> None:
 
 def test_mutated_messages_are_refused_and_nothing_else_happens(birds, tmp_path) -> None:
     """The codec's own test changes more of them; here the answers are looked at too."""
-    station = Station(birds.home("north", tmp_path), seeded=True)
+    station = SiteServer(birds.home("north", tmp_path), seeded=True)
     raw = seal("turn", "run", "north", {"task": {}}, {"model/x": torch.arange(4.0)})
     generator = torch.Generator().manual_seed(3)
     for _ in range(300):
@@ -261,7 +266,7 @@ def test_mutated_messages_are_refused_and_nothing_else_happens(birds, tmp_path) 
 
 
 def test_hostile_but_well_formed_messages_get_a_sentence(birds, tmp_path) -> None:
-    station = Station(birds.home("north", tmp_path), seeded=True)
+    station = SiteServer(birds.home("north", tmp_path), seeded=True)
     for kind, site, body in (
         ("turn", "north", {}),
         ("turn", "north", {"task": 3}),
@@ -281,4 +286,4 @@ def test_a_damaged_secret_is_said(birds, tmp_path) -> None:
     home.secret()
     (home.folder / "secret").write_bytes(b"short")
     with pytest.raises(RunError, match="secret is damaged"):
-        Home.open(home.file).secret()
+        SiteConfig.open(home.file).secret()

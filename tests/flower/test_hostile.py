@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.aggregate.masked import MaskedSum, masked_schema
 from vitrail.aggregate.sums import Aggregator
 from vitrail.config.schema import Aggregate
-from vitrail.engine.tasks import Missing, Reply
-from vitrail.flower.envelope import ROOM, mark, seal, unseal
-from vitrail.flower.remote import Post, RemotePool
-from vitrail.release.cover import MASKED
+from vitrail.engine.tasks import MissingReply, Reply
+from vitrail.flower.coordinator.remote_sites import MessageSender, RemotePool
+from vitrail.flower.envelope import MAX_HEADER_BYTES, compute_message_id, seal, unseal
 from vitrail.release.message import Field, Schema
-from vitrail.release.pact import Pact, Party, PublicKey
 from vitrail.release.update import Update
-from vitrail.rng import server
+from vitrail.rng import derive_server_key
+from vitrail.secure_aggregation.cohort import Cohort, Participant, PublicKey
+from vitrail.secure_aggregation.masking import MASKED
+from vitrail.secure_aggregation.server import MaskedSum, masked_schema
 
 MANY = 5000
 OPTIONS = Aggregate()
@@ -66,7 +66,7 @@ def honest() -> Reply:
 def sealed(**changes: Any) -> bytes:
     """The honest reply with some words of its envelope, body or tensors changed."""
     reply = honest()
-    head = {"kind": "turn", "run": "run", "site": "north", "answers": mark(RAW)}
+    head = {"kind": "turn", "run": "run", "site": "north", "answers": compute_message_id(RAW)}
     head |= {k: v for k, v in changes.items() if k in head}
     body = {**reply.header(), **changes.get("body", {})}
     for name in changes.get("without", ()):
@@ -77,17 +77,19 @@ def sealed(**changes: Any) -> bytes:
 
 def arrives(raw: bytes, book: Book, total: Aggregator | MaskedSum) -> str | None:
     """The way of a reply at the coordinator; the reason it was refused, None if it got in."""
-    post = Post(None, "run", SCHEMA.bytes_up + ROOM, book)
-    reply = RemotePool(post, 1.0, False)._reply(post._checked("turn", "north", RAW, raw))
-    if isinstance(reply, Missing):
+    post = MessageSender(None, "run", SCHEMA.bytes_up + MAX_HEADER_BYTES, book)
+    reply = RemotePool(post, 1.0, False)._read_reply(post._check_reply("turn", "north", RAW, raw))
+    if isinstance(reply, MissingReply):
         return reply.reason
     limits = {"steps": 50}
     return reply.withheld or total.offer(reply.update, 20.0, EXPECTED, limits)
 
 
 def secure() -> MaskedSum:
-    parties = {s: Party(PublicKey(0, str(i) * 64), 1.0) for i, s in enumerate(("north", "west"))}
-    return MaskedSum(SCHEMA, SENT, OPTIONS, Pact(1, parties))
+    participants = {
+        s: Participant(PublicKey(0, str(i) * 64), 1.0) for i, s in enumerate(("north", "west"))
+    }
+    return MaskedSum(SCHEMA, SENT, OPTIONS, Cohort(1, participants))
 
 
 @pytest.fixture
@@ -105,7 +107,7 @@ def test_the_honest_message_gets_in() -> None:
 
 def test_every_mutated_message_is_refused(bounded) -> None:
     """Any byte flipped, dropped or added, a run of bytes moved, two fields swapped."""
-    raw, draw = sealed(), server(7).at("mutations").numpy()
+    raw, draw = sealed(), derive_server_key(7).at("mutations").numpy()
     total, book, tried = Aggregator(SCHEMA, SENT, OPTIONS), Book(), 0
     while tried < MANY:
         changed, at = bytearray(raw), int(draw.integers(len(raw)))
@@ -149,7 +151,13 @@ def put(value: float) -> Callable[[torch.Tensor, np.random.Generator], torch.Ten
 def claimed(shape: list[int]) -> bytes:
     """A right digest over a header that claims far more than is there."""
     index = [["model/w", "f4", shape]]
-    header = {"schema": 1, "kind": "turn", "run": "run", "site": "north", "answers": mark(RAW)}
+    header = {
+        "schema": 1,
+        "kind": "turn",
+        "run": "run",
+        "site": "north",
+        "answers": compute_message_id(RAW),
+    }
     text = json.dumps({"header": {**header, "body": honest().header()}, "tensors": index}).encode()
     body = struct.pack("<4sHIQ", b"VTRL", 1, len(text), 16) + text + bytes(16)
     return body + blake2b(body, digest_size=16).digest()
@@ -221,7 +229,7 @@ def name_lie(draw: np.random.Generator) -> bytes:
     if kind == 1:
         return sealed(site=["west", word][draw.integers(2)])
     if kind == 2:
-        return sealed(answers=[mark(word.encode()), ""][draw.integers(2)])
+        return sealed(answers=[compute_message_id(word.encode()), ""][draw.integers(2)])
     if kind == 3:
         return sealed(kind=["hello", "farewell", "error", word][draw.integers(4)])
     if kind == 4:
@@ -265,7 +273,7 @@ LIES = (tensor_lie, content_lie, number_lie, name_lie, size_lie)
 
 def test_every_well_formed_lie_stops_at_the_guard(bounded) -> None:
     """The digest is right and the content is not; refuted by one that is added up, or a crash."""
-    draw, book = server(8).at("lies").numpy(), Book()
+    draw, book = derive_server_key(8).at("lies").numpy(), Book()
     total = Aggregator(SCHEMA, SENT, OPTIONS)
     for i in range(MANY):
         raw = LIES[i % len(LIES)](draw)

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from vitrail.cli.flower import flower
 from vitrail.errors import ConfigError, RunError
-from vitrail.flower.check import examine
-from vitrail.flower.keys import Keys, make_keys, problems_of
-from vitrail.flower.node_key import fingerprint, make_own, read_public
-from vitrail.flower.serve import Server
-from vitrail.flower.vouch import NodeVouch
+from vitrail.flower.coordinator.server_command import SuperLinkSettings
+from vitrail.flower.keys import Keys, find_certificate_problems, make_keys
+from vitrail.flower.node_key import fingerprint_key, make_node_key, read_public
+from vitrail.flower.node_signer import NodeSigner
+from vitrail.flower.preflight import examine
 
 
 def test_private_keys_are_private_and_never_overwritten(tmp_path) -> None:
@@ -26,7 +26,7 @@ def test_private_keys_are_private_and_never_overwritten(tmp_path) -> None:
     assert len(private) == 4
     assert all(path.stat().st_mode & 0o077 == 0 for path in private)
     assert all(keys.folder in path.parents for path in private)  # whatever a site is called
-    assert problems_of(keys.certificate, keys.authority, keys.private) == []
+    assert find_certificate_problems(keys.certificate, keys.authority, keys.private) == []
     with pytest.raises(RunError, match="not empty"):
         make_keys(tmp_path / "keys", ["a"], ["localhost"])
 
@@ -40,24 +40,27 @@ def test_a_federation_without_proper_names_gets_no_keys(sites, hosts, days, tmp_
 def test_foreign_swapped_loose_and_missing_keys_are_told_apart(tmp_path) -> None:
     ours = make_keys(tmp_path / "ours", ["a"], ["localhost"])
     theirs = make_keys(tmp_path / "theirs", ["a"], ["localhost"])
-    assert "not signed" in problems_of(ours.certificate, theirs.authority)[0]
-    assert "does not belong" in problems_of(ours.certificate, ours.authority, theirs.private)[0]
-    assert "cannot be read" in problems_of(tmp_path / "none.pem", ours.authority)[0]
+    assert "not signed" in find_certificate_problems(ours.certificate, theirs.authority)[0]
+    assert (
+        "does not belong"
+        in find_certificate_problems(ours.certificate, ours.authority, theirs.private)[0]
+    )
+    assert "cannot be read" in find_certificate_problems(tmp_path / "none.pem", ours.authority)[0]
     ours.private.chmod(0o644)
     with pytest.raises(ConfigError, match="others may read"):
-        Server(keys=ours).check()
+        SuperLinkSettings(keys=ours).check()
     ours.private.unlink()
     with pytest.raises(ConfigError, match=r"no server\.key"):
-        Server(keys=ours).check()
+        SuperLinkSettings(keys=ours).check()
 
 
 def test_an_expired_certificate_is_refused(tmp_path, monkeypatch) -> None:
     keys = make_keys(tmp_path / "keys", ["a"], ["localhost"], days=1)
     later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=2)
     monkeypatch.setattr("vitrail.flower.keys._now", lambda: later)
-    assert "expired" in problems_of(keys.certificate, keys.authority)[0]
+    assert "expired" in find_certificate_problems(keys.certificate, keys.authority)[0]
     with pytest.raises(ConfigError, match="expired"):
-        Server(keys=Keys(keys.folder)).check()
+        SuperLinkSettings(keys=Keys(keys.folder)).check()
 
 
 def test_check_says_what_is_wrong_without_sending_anything(birds, tmp_path) -> None:
@@ -71,7 +74,7 @@ def test_check_says_what_is_wrong_without_sending_anything(birds, tmp_path) -> N
 
 def test_a_site_that_made_its_own_key_never_hands_over_the_private_half(tmp_path) -> None:
     """Refuted by a private half of north in what the coordinator has."""
-    public = make_own(tmp_path / "north")
+    public = make_node_key(tmp_path / "north")
     secret = (tmp_path / "north" / "node.key").read_bytes()
     assert (tmp_path / "north" / "node.key").stat().st_mode & 0o077 == 0
     sent = tmp_path / "north.pub"
@@ -84,14 +87,14 @@ def test_a_site_that_made_its_own_key_never_hands_over_the_private_half(tmp_path
     private = {str(p.relative_to(keys.folder)) for p in files if b"PRIVATE" in p.read_bytes()}
     assert private == {"authority/ca.key", "server/server.key", "sites/east/node.key"}
     shutil.copytree(keys.site("north"), tmp_path / "north", dirs_exist_ok=True)
-    signed = NodeVouch(tmp_path / "north").sign(b"this")
-    assert NodeVouch(keys.site("east")).accepts("north", b"this", signed)
-    assert not NodeVouch(keys.site("east")).accepts("north", b"that", signed)
+    signed = NodeSigner(tmp_path / "north").sign(b"this")
+    assert NodeSigner(keys.site("east")).accepts("north", b"this", signed)
+    assert not NodeSigner(keys.site("east")).accepts("north", b"that", signed)
     said = {line.what: line for line in examine(None, None, None, tmp_path / "north")}
     assert all(line.good for line in said.values())
-    assert said["key of north"].says == fingerprint(public.read_bytes())
+    assert said["key of north"].says == fingerprint_key(public.read_bytes())
     with pytest.raises(RunError, match="already"):
-        make_own(tmp_path / "north")
+        make_node_key(tmp_path / "north")
     assert (tmp_path / "north" / "node.key").read_bytes() == secret
 
 
@@ -111,7 +114,7 @@ def test_what_is_no_public_key_is_refused_before_anything_is_made(content, tmp_p
 
 
 def test_a_private_key_sent_by_mistake_and_a_key_sent_twice_are_refused(tmp_path) -> None:
-    public = make_own(tmp_path / "north")
+    public = make_node_key(tmp_path / "north")
     for own in (
         {"north": tmp_path / "north" / "node.key"},
         {"north": public, "east": public},
@@ -123,9 +126,9 @@ def test_a_private_key_sent_by_mistake_and_a_key_sent_twice_are_refused(tmp_path
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen here")
 def test_the_fingerprint_is_that_of_openssh(tmp_path) -> None:
-    public = make_own(tmp_path)
+    public = make_node_key(tmp_path)
     said = subprocess.run(["ssh-keygen", "-lf", public], capture_output=True, text=True).stdout
-    assert fingerprint(read_public(public)) in said.split()
+    assert fingerprint_key(read_public(public)) in said.split()
 
 
 def test_the_commands_of_both_sides_go_together(tmp_path) -> None:
@@ -137,4 +140,4 @@ def test_the_commands_of_both_sides_go_together(tmp_path) -> None:
     assert isinstance(bad.exception, ConfigError) and not (tmp_path / "keys").exists()
     good = run(flower, [*words, "--public", f"north={tmp_path / 'north' / 'node.pub'}"])
     assert good.exit_code == 0 and "beside the key it made" in good.output
-    assert Server(keys=Keys(tmp_path / "keys")).sites() == ["east", "north"]
+    assert SuperLinkSettings(keys=Keys(tmp_path / "keys")).sites() == ["east", "north"]

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from vitrail.errors import RunError
-from vitrail.flower import client_app
-from vitrail.flower.agreement import agreed_plan, audited, terms_of
-from vitrail.flower.attend import summary
-from vitrail.flower.coordinator import coordinate
+from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.envelope import seal, unseal
-from vitrail.flower.trouble import MORE
+from vitrail.flower.run_terms import is_audited, make_agreed_plan, make_terms
+from vitrail.flower.site import client_app
+from vitrail.flower.site.site_command import summarize_terms
+from vitrail.flower.site.site_errors import SEE_SITE_LOG
 from vitrail.release.message import digest
 
 PARTS = {"backbone": "small-cnn", "width": 4, "prototypes": {"per_class": 2, "depth": 8}}
@@ -23,8 +23,8 @@ PRIVATE = {"defenses": ["dp-sgd"]}
 
 def told(birds, folder: Path, **sections) -> str:
     """What the operator of north is shown."""
-    terms = terms_of(birds.coordinator(**sections).config)
-    return "\n".join(summary(birds.home("north", folder), terms))
+    terms = make_terms(birds.coordinator(**sections).config)
+    return "\n".join(summarize_terms(birds.home("north", folder), terms))
 
 
 def ledger(folder: Path, site: str) -> list[dict]:
@@ -67,7 +67,7 @@ def test_behind_a_formal_mechanism_no_number_is_announced_and_none_is_told(birds
     said = told(birds, tmp_path, **terms)
     assert "also: no count of images and no figure" in said and "audit" not in said
     loop = birds.loop(tmp_path)
-    folder = coordinate(loop, birds.coordinator(**terms), tmp_path / "run", 3)
+    folder = run_federation(loop, birds.coordinator(**terms), tmp_path / "run", 3)
     assert not (folder.server / "separability.json").exists()
     kinds = {line["kind"] for line in ledger(tmp_path, "north")}
     assert not kinds & {"separability", "classes"}
@@ -94,7 +94,7 @@ def test_an_audit_that_was_not_agreed_to_gets_nothing(birds, tmp_path):
         return found
 
     loop.ask = curious
-    coordinate(loop, birds.coordinator(**terms), tmp_path / "run", 3)
+    run_federation(loop, birds.coordinator(**terms), tmp_path / "run", 3)
     asked = [unseal(raw).body for _, raw in loop.asked]
     assert sum(body.get("audit", False) for body in asked) == 3  # else it tests nothing
     assert not any("told" in letter.body for letter in replies)
@@ -103,7 +103,7 @@ def test_an_audit_that_was_not_agreed_to_gets_nothing(birds, tmp_path):
 
 
 def test_which_classes_a_site_lacks_is_in_its_ledger(birds, tmp_path):
-    coordinate(birds.loop(tmp_path), birds.coordinator(), tmp_path / "run", 3)
+    run_federation(birds.loop(tmp_path), birds.coordinator(), tmp_path / "run", 3)
     lines = [line for line in ledger(tmp_path, "north") if line["kind"] == "classes"]
     assert len(lines) == 1
     assert lines[0]["classes"] == 3 and lines[0]["figures"] == ["held"]
@@ -132,19 +132,19 @@ def test_no_reply_names_a_path_or_a_file_of_the_site(fault, birds, tmp_path, mon
         (place / "patient-17.png").write_bytes(b"no image")
     if fault != "no images":
         (place / "own.csv").write_text(rows)
-    object.__setattr__(station.home, "data", {"source": "manifest", "path": f"{place}/own.csv"})
+    object.__setattr__(station.config, "data", {"source": "manifest", "path": f"{place}/own.csv"})
     if fault == "full disk":
 
         def full(*args, **more):
             raise OSError(28, "No space left on device", f"{place}/patient-17.png")
 
-        monkeypatch.setattr("vitrail.flower.station.dealt", full)
-    hello = {"terms": terms_of(birds.coordinator().config)}
+        monkeypatch.setattr("vitrail.flower.site.site_server.load_federation", full)
+    hello = {"terms": make_terms(birds.coordinator().config)}
     reply = station.answer(seal("hello", "run", "north", hello))
-    assert unseal(reply).kind == "error" and MORE in unseal(reply).body["sentence"]
+    assert unseal(reply).kind == "error" and SEE_SITE_LOG in unseal(reply).body["sentence"]
     for secret in (b"private-place", b"patient-17", b"heron", b"own.csv", bytes(tmp_path)):
         assert secret not in reply
-    log = (station.home.folder / "log.txt").read_text()
+    log = (station.config.folder / "log.txt").read_text()
     assert FAULTS[fault] in log and "run 'run'" in log
 
 
@@ -154,7 +154,7 @@ def test_a_site_file_that_cannot_be_used_is_not_named_to_flower(content, tmp_pat
     file = tmp_path / "private-place.toml"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(RunError, match=MORE) as refused:
+    with pytest.raises(RunError, match=SEE_SITE_LOG) as refused:
         client_app.train(None, SimpleNamespace(node_config={"vitrail-site": str(file)}))
     assert "private-place" not in str(refused.value)
     assert "private-place" in str(refused.value.__cause__)  # which Flower logs at the site
@@ -177,11 +177,11 @@ def test_a_turn_of_no_agreed_round_is_refused(round_, closing, good, birds, tmp_
     """Else a site trains and releases for as long as it is asked; 2 rounds were agreed on."""
     loop = birds.loop(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        coordinate(loop, birds.coordinator(), tmp_path / "run", 3, on_round=_stop)
+        run_federation(loop, birds.coordinator(), tmp_path / "run", 3, on_round=_stop)
     turn = next(raw for s, raw in loop.asked if s == "north" and unseal(raw).kind == "turn")
     letter = unseal(turn)
     task = {**letter.body["task"], "round": round_, "closing": closing}
-    stage = "closing" if closing else agreed_plan(birds.coordinator())[0].stages[0].stage.name
+    stage = "closing" if closing else make_agreed_plan(birds.coordinator())[0].stages[0].stage.name
     marked = digest({"round": round_, "stage": stage}, letter.tensors)  # right in all else
     body = {**letter.body, "task": task, "digest": marked}
     raw = seal("turn", letter.run, "north", body, letter.tensors)
@@ -198,10 +198,10 @@ def _stop(progress) -> None:
 
 def test_audits_are_told_where_the_terms_say_so(birds):
     def plan(**sections):
-        return agreed_plan(birds.coordinator(model=PARTS, method={"name": "myth-gm"}, **sections))[
-            0
-        ]
+        return make_agreed_plan(
+            birds.coordinator(model=PARTS, method={"name": "myth-gm"}, **sections)
+        )[0]
 
     run = birds.terms["run"]
-    assert audited(plan())
-    assert not audited(plan(run={**run, "local_reference": False}))
+    assert is_audited(plan())
+    assert not is_audited(plan(run={**run, "local_reference": False}))

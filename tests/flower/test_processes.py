@@ -16,13 +16,13 @@ import pytest
 import torch
 
 from vitrail.config import dump
-from vitrail.engine.tasks import Missing
+from vitrail.engine.tasks import MissingReply
 from vitrail.files import read_tensors
-from vitrail.flower.coordinator import coordinate
+from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.envelope import unseal
+from vitrail.flower.flower_processes import find_free_port
 from vitrail.flower.keys import make_keys
-from vitrail.flower.node_key import make_own
-from vitrail.flower.processes import free_port
+from vitrail.flower.node_key import make_node_key
 
 pytest.importorskip("flwr")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -38,7 +38,7 @@ def spy(event, args):
 
 class Spoil(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name != "vitrail.flower.station":
+        if name != "vitrail.flower.site.site_server":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -105,7 +105,7 @@ SAID = (
 def deadline() -> float:
     """Seconds a turn may take here: three sites start at once, and a busy machine is slower."""
     began = time.monotonic()
-    command = [sys.executable, "-c", "import vitrail.flower.client_app"]
+    command = [sys.executable, "-c", "import vitrail.flower.site.client_app"]
     paths = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     started = [subprocess.Popen(command, env={**os.environ, **paths}) for _ in SITES]
     assert not any(process.wait() for process in started)
@@ -167,13 +167,15 @@ def test_faults_and_kills_cost_what_they_must_and_no_more(birds, field) -> None:
     process in which the same sites were away in the same rounds."""
     root, go = field
     terms = {"method": {"name": "scaffold"}, "run": {"rounds": 3, "batch_size": 8, "seed": 5}}
-    coordinate(absent(birds.loop(root / "loop")), birds.coordinator(**terms), root / "expected", 3)
+    run_federation(
+        absent(birds.loop(root / "loop")), birds.coordinator(**terms), root / "expected", 3
+    )
     (root / "fed.toml").write_text(dump(birds.coordinator(**terms).config))
     (root / "hook").mkdir()
     (root / "hook" / "sitecustomize.py").write_text(HOOK)
     (root / "hook" / "hostile.py").write_text(HOSTILE)
     hook = {"HOOK": str(root / "hook"), "SPY_FILE": str(root / "connections")}
-    port = str(free_port())
+    port = str(find_free_port())
     serve = ("server", "fed.toml", "--out", "run", "--port", port, "--sites", "3", "--insecure")
     patience = deadline()
     serve = (*serve, "--timeout", str(patience))
@@ -208,7 +210,7 @@ def absent(loop):
         def away(raw, reply, faults=faults):
             task = unseal(raw).body.get("task")
             lost = task and not task["closing"] and str(task["round"]) in faults
-            return Missing("away") if lost else reply
+            return MissingReply("away") if lost else reply
 
         loop.spoil[name] = away
     return loop
@@ -218,11 +220,11 @@ def test_keys_decide_who_takes_part(birds, field) -> None:
     root, go = field
     terms = {"run": {"rounds": 1, "batch_size": 8, "seed": 5}, "release": {"secure_sum": True}}
     (root / "fed.toml").write_text(dump(birds.coordinator(**terms).config))
-    own = {"north": make_own(root / "own")}  # east's key is the coordinator's work
+    own = {"north": make_node_key(root / "own")}  # east's key is the coordinator's work
     keys = make_keys(root / "keys", ["east", "north"], ["localhost", "127.0.0.1"], own=own)
     shutil.copytree(keys.site("north"), root / "own", dirs_exist_ok=True)
     make_keys(root / "others", ["west", "north"], ["localhost"])
-    port = str(free_port())
+    port = str(find_free_port())
     server = go(
         *("server", "fed.toml", "--out", "run", "--port", port, "--keys", "keys"), log="server.log"
     )

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from vitrail.engine.federation import SERVER
-from vitrail.engine.loaded import Run
 from vitrail.engine.run import start
-from vitrail.errors import ConfigError
+from vitrail.errors import ConfigError, RunError
 from vitrail.files import read_tensors
-from vitrail.flower.coordinator import coordinate
-from vitrail.flower.remote import Remote
-from vitrail.rng import Key, simulated_site
+from vitrail.flower.coordinator.coordinate import run_federation
+from vitrail.flower.coordinator.remote_sites import RemoteSites
+from vitrail.methods import METHODS, RunSetup
+from vitrail.rng import Key, derive_site_key
+from vitrail.runs.opened_run import Run
 
 PARTS = {"per_class": 2, "depth": 8}
 REMEDIES = {
@@ -49,7 +50,7 @@ CASES = {
 
 
 def hidden(seed: int) -> Key:
-    return simulated_site(seed, SERVER)
+    return derive_site_key(seed, SERVER)
 
 
 def final(run: Path) -> dict[str, torch.Tensor]:
@@ -59,7 +60,7 @@ def final(run: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("method", CASES)
 def test_same_bits_as_the_simulation(method: str, birds, tmp_path, monkeypatch) -> None:
     """With secrets that follow from the seed, the server's too; it has one of its own else."""
-    monkeypatch.setattr(Remote, "secret", lambda _, plan, folder: hidden(plan.config.run.seed))
+    monkeypatch.setattr(RemoteSites, "secret", lambda _, plan, folder: hidden(plan.config.run.seed))
     case = {"method": {}, **CASES[method]}
     sections = {name: {**birds.terms.get(name, {}), **case[name]} for name in case}
     sections["method"]["name"] = method
@@ -88,14 +89,36 @@ def test_a_site_that_nobody_knows_cannot_be_suspected(birds, tmp_path) -> None:
     finding = {"site": "eats", "label": birds.terms["data"]["classes"][0]}
     config = birds.coordinator(debias={"remedies": ["weigh"], "findings": [finding]})
     with pytest.raises(ConfigError, match=r"no site 'eats'.*Did you mean 'east'"):
-        coordinate(birds.loop(tmp_path), config, tmp_path / "real", sites=3)
+        run_federation(birds.loop(tmp_path), config, tmp_path / "real", sites=3)
+
+
+def test_a_method_checks_what_the_coordinator_knows_and_what_each_site_knows(
+    birds, tmp_path, monkeypatch
+) -> None:
+    setups: list[RunSetup] = []
+    monkeypatch.setattr(METHODS["fedavg"], "check_run", lambda _, setup: setups.append(setup))
+    run_federation(birds.loop(tmp_path), birds.coordinator(), tmp_path / "real", sites=3)
+    assert [s.examples for s in setups if s.image == (32, 32, 3)] == [None]
+    known = [s for s in setups if s.examples is not None]
+    assert {name for s in known for name in s.examples} == {"east", "north", "west"}
+    assert all(len(s.examples) == 1 and not s.every_site for s in known)
+
+
+def test_a_site_refuses_what_its_own_images_are_too_few_for(birds, tmp_path) -> None:
+    """The coordinator cannot know how many images a site has."""
+    method = {"name": "fedxds", "warmup": 0, "protection": "local-dp", "delta": 0.04}
+    config = birds.coordinator(method=method)
+    with pytest.raises(RunError, match="the terms and the site's own file do not go together"):
+        run_federation(birds.loop(tmp_path), config, tmp_path / "real", sites=3)
+    log = (tmp_path / "at-east" / "log.txt").read_text()
+    assert "method.delta: delta 0.04 is not below 1/29" in log
 
 
 def compare(birds, tmp_path: Path, sections: dict[str, Any], sites: int = 3) -> Any:
     """Simulate a federation and play it over a link: the same weights and the same figures."""
     start(birds.simulated(**sections), tmp_path / "simulated")
     loop = birds.loop(tmp_path)
-    coordinate(loop, birds.coordinator(**sections), tmp_path / "real", sites)
+    run_federation(loop, birds.coordinator(**sections), tmp_path / "real", sites)
     ours, theirs = final(tmp_path / "real"), final(tmp_path / "simulated")
     assert set(ours) == set(theirs)
     for name in ours:
@@ -115,7 +138,7 @@ def test_the_server_keeps_a_secret_that_no_site_can_repeat(birds, tmp_path) -> N
         "method": {"name": "fedxds", "warmup": 1},
         "run": {**birds.terms["run"], "rounds": 3},
     }
-    coordinate(birds.loop(tmp_path), birds.coordinator(**sections), tmp_path / "real", sites=3)
+    run_federation(birds.loop(tmp_path), birds.coordinator(**sections), tmp_path / "real", sites=3)
     start(birds.simulated(**sections), tmp_path / "simulated")
     file = tmp_path / "real" / "server" / "secret"
     assert len(file.read_bytes()) == 32 and file.stat().st_mode & 0o077 == 0

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vitrail.geometry import GRASSMANN, MANIFOLDS, STIEFEL
-from vitrail.rng import server
+from vitrail.rng import derive_server_key
 
 N, P = 9, 3
 TABLE = [(m.name, how) for m in MANIFOLDS.values() for how in m.retractions]
@@ -12,7 +12,7 @@ SEEDS = range(5)
 
 
 def points(name, seed, count=2, shape=(4, N, P)):
-    manifold, key = MANIFOLDS[name], server(seed).at(name)
+    manifold, key = MANIFOLDS[name], derive_server_key(seed).at(name)
     found = [manifold.random(shape, key.at(i), torch.float64) for i in range(count)]
     ambient = torch.randn(shape, generator=key.at("v").torch(), dtype=torch.float64)
     return manifold, found, ambient
@@ -54,7 +54,7 @@ def test_retraction(name, how, seed):
 @pytest.mark.parametrize("name", MANIFOLDS)
 def test_distance(name, seed):
     manifold, (x, y), v = points(name, seed)
-    z = manifold.random(x.shape, server(seed).at("z"), torch.float64)
+    z = manifold.random(x.shape, derive_server_key(seed).at("z"), torch.float64)
     d = manifold.distance
     assert d(x, x).max() < 1e-7 and d(x, y).min() > 0.1
     torch.testing.assert_close(d(x, y), d(y, x))
@@ -68,7 +68,7 @@ def test_distance(name, seed):
 @pytest.mark.parametrize("how", GRASSMANN.retractions)
 def test_on_the_grassmann_manifold_the_basis_does_not_matter(how, seed):
     _, (x, _), v = points("grassmann", seed)
-    turn = STIEFEL.random((4, P, P), server(seed).at("turn"), torch.float64)
+    turn = STIEFEL.random((4, P, P), derive_server_key(seed).at("turn"), torch.float64)
     v = GRASSMANN.project(x, v)
     torch.testing.assert_close(GRASSMANN.project(x @ turn, v @ turn), v @ turn)
     one, two = GRASSMANN.retraction(how)(x, v), GRASSMANN.retraction(how)(x @ turn, v @ turn)
@@ -79,17 +79,19 @@ def test_on_the_grassmann_manifold_the_basis_does_not_matter(how, seed):
 @pytest.mark.parametrize("name", MANIFOLDS)
 def test_draws_repeat_and_keep_their_type(name, dtype):
     manifold = MANIFOLDS[name]
-    one = manifold.random((2, 5, 5, 2), server(1), dtype)
-    assert one.dtype == dtype and torch.equal(one, manifold.random((2, 5, 5, 2), server(1), dtype))
-    assert not torch.equal(one, manifold.random((2, 5, 5, 2), server(2), dtype))
-    assert torch.equal(one, manifold.random((2, 5, 5, 2), server(1).torch(), dtype))
+    one = manifold.random((2, 5, 5, 2), derive_server_key(1), dtype)
+    assert one.dtype == dtype and torch.equal(
+        one, manifold.random((2, 5, 5, 2), derive_server_key(1), dtype)
+    )
+    assert not torch.equal(one, manifold.random((2, 5, 5, 2), derive_server_key(2), dtype))
+    assert torch.equal(one, manifold.random((2, 5, 5, 2), derive_server_key(1).torch(), dtype))
 
 
 @pytest.mark.parametrize("name", ["stiefel", "grassmann"])
 @pytest.mark.parametrize("shape", [(3, 3), (3, 1), (0, 5, 2), (5, 0)])
 def test_edges(name, shape):
     manifold = MANIFOLDS[name]
-    x = manifold.random(shape, server(1), torch.float64)
+    x = manifold.random(shape, derive_server_key(1), torch.float64)
     assert x.shape == shape and manifold.problem(x) is None
     for how in manifold.retractions.values():
         moved = how(x, manifold.project(x, torch.ones(shape, dtype=torch.float64)))

@@ -5,22 +5,22 @@ import pytest
 import torch
 
 from vitrail.data.normalize import Normalize
-from vitrail.local.inputs import Feed, Inputs, load_features, stored
-from vitrail.rng import server
+from vitrail.local.inputs import Feed, Inputs, load_features, to_file_layout
+from vitrail.rng import derive_server_key
 
-KEY = server(5)
+KEY = derive_server_key(5)
 COUNT = 6
 
 
 def inputs(features):
     images = np.zeros((COUNT, 8, 8, 3), np.uint8)
-    return Inputs(images, np.arange(COUNT), Normalize.named("unit", 3), features=features)
+    return Inputs(images, np.arange(COUNT), Normalize.from_name("unit", 3), features=features)
 
 
 def filed(tmp_path, features):
     """The same features written and mapped as a run does it."""
     file = tmp_path / "features.npy"
-    views = [stored(torch.from_numpy(features[:, v])) for v in range(features.shape[1])]
+    views = [to_file_layout(torch.from_numpy(features[:, v])) for v in range(features.shape[1])]
     np.save(file, np.stack(views, 1))
     return load_features(file)
 
@@ -35,7 +35,7 @@ def test_a_file_of_features_reads_as_they_were(tmp_path, shape):
         found = inputs(source)
         assert found.views == shape[1]
         assert torch.equal(found.plain(rows), torch.from_numpy(features[rows, 0]))
-        picked = found.viewed(source, rows, views)
+        picked = found.pick_views(source, rows, views)
         assert torch.equal(picked, torch.from_numpy(features[rows, views]))
         assert found.plain(rows[:0]).shape == (0, *shape[2:])
     if len(shape) == 5:

@@ -7,14 +7,14 @@ import torch.nn.functional as F
 from vitrail import rng
 from vitrail.config import schema
 from vitrail.errors import ConfigError
-from vitrail.local.inputs import epoch
+from vitrail.local.inputs import draw_epoch
 from vitrail.local.loop import train
 from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.terms import Sam, Terms
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import make_network
 
-KEY = rng.server(8)
+KEY = rng.derive_server_key(8)
 BATCHES = [
     (torch.randn(4, 3, 16, 16, generator=KEY.at(i).torch()), torch.tensor([0, 1, 2, i % 3]))
     for i in range(3)
@@ -92,10 +92,10 @@ def test_sam_takes_the_gradient_uphill_and_moves_statistics_once():
 
 def test_a_slot_is_claimed_once():
     with pytest.raises(ConfigError, match="gradient"):
-        Terms(gradient=Sam(0.1)).joined(Terms(gradient=Sam(0.2)))
+        Terms(gradient=Sam(0.1)).combine(Terms(gradient=Sam(0.2)))
     with pytest.raises(ConfigError, match="clip"):
-        Terms(clip=1.0).joined(Terms(clip=2.0))
-    both = Terms(clip=1.0).joined(Terms(gradient=Sam(0.2)))
+        Terms(clip=1.0).combine(Terms(clip=2.0))
+    both = Terms(clip=1.0).combine(Terms(gradient=Sam(0.2)))
     assert both.clip == 1.0 and both.gradient == Sam(0.2)
 
 
@@ -109,7 +109,7 @@ def test_no_batches_are_no_steps():
 
 @pytest.mark.parametrize("count, size", [(0, 4), (1, 4), (4, 4), (5, 4), (9, 4), (6, 4), (3, 1)])
 def test_an_epoch_holds_every_image_once_and_no_image_alone(count, size):
-    batches = epoch(count, size, KEY.torch())
+    batches = draw_epoch(count, size, KEY.torch())
     assert sorted(torch.cat(batches).tolist() if batches else []) == list(range(count))
     if size > 1 and count > 1:
         assert all(2 <= len(b) <= size + 1 for b in batches)
@@ -118,14 +118,17 @@ def test_an_epoch_holds_every_image_once_and_no_image_alone(count, size):
 def test_the_users_optimizer_wins_and_names_an_unknown_part():
     own = OptimizerSettings("adam", 0.1, parts={"head": (1.0, 0.5)})
     user = schema.Optimizer(momentum=0.5, parts={"head": schema.PartOptimizer(weight_decay=0.0)})
-    found = own.overridden(user)
+    found = own.override_with(user)
     assert (found.name, found.lr, found.momentum) == ("adam", 0.1, 0.5)
     assert found.of("head") == (1.0, 0.0) and found.of("backbone") == (0.1, 0.0)
-    assert own.overridden(schema.Optimizer(lr=0.2)).of("head") == (0.2, 0.0)
-    decayed = own.overridden(schema.Optimizer(weight_decay=0.3))
+    assert own.override_with(schema.Optimizer(lr=0.2)).of("head") == (0.2, 0.0)
+    decayed = own.override_with(schema.Optimizer(weight_decay=0.3))
     assert decayed.of("head") == (1.0, 0.3) and decayed.of("backbone") == (0.1, 0.3)
-    assert own.overridden(schema.Optimizer(weight_decay=0.0)).of("head") == (1.0, 0.0)
+    assert own.override_with(schema.Optimizer(weight_decay=0.0)).of("head") == (1.0, 0.0)
     named = {"head": schema.PartOptimizer(weight_decay=0.7)}
-    assert own.overridden(schema.Optimizer(weight_decay=0.3, parts=named)).of("head") == (1.0, 0.7)
+    assert own.override_with(schema.Optimizer(weight_decay=0.3, parts=named)).of("head") == (
+        1.0,
+        0.7,
+    )
     with pytest.raises(ConfigError, match="Did you mean 'head'"):
-        own.overridden(schema.Optimizer(parts={"haed": schema.PartOptimizer(lr=1.0)}))
+        own.override_with(schema.Optimizer(parts={"haed": schema.PartOptimizer(lr=1.0)}))

@@ -9,8 +9,8 @@ import torch
 from vitrail.config.schema import Model
 from vitrail.data.normalize import Normalize
 from vitrail.local.inputs import Inputs
-from vitrail.methods.bench import Bench
-from vitrail.methods.server import Server
+from vitrail.methods.base.server import Server
+from vitrail.methods.base.server_trainer import ServerTrainer
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import make_network
 from vitrail.rng import Key
@@ -20,16 +20,16 @@ KEY = Key(b"a key of servers")
 
 @pytest.fixture
 def server():
-    """A server with a bench, after it has sent its model."""
+    """A server that can train, after it has sent its model."""
     network, _ = make_network(Model(backbone="small-cnn", width=4), "linear", 3, 3, KEY.at("init"))
     images = KEY.at("images").numpy().integers(0, 256, (10, 12, 12, 3), dtype=np.uint8)
-    inputs = Inputs(images, np.zeros(10, np.int64), Normalize.named("half", 3))
+    inputs = Inputs(images, np.zeros(10, np.int64), Normalize.from_name("half", 3))
     flat = FlatModel(network)
     names = tuple(spec.name for spec in flat.layout.specs)
-    found = Server(flat.layout, flat.layout.region(names), names, flat.values.clone())
-    found.bench = Bench(FlatModel(copy.deepcopy(network)), inputs, (12, 12, 3))
-    found.down()
-    return found
+    server = Server(flat.layout, flat.layout.region(names), names, flat.values.clone())
+    server.trainer = ServerTrainer(FlatModel(copy.deepcopy(network)), inputs, (12, 12, 3))
+    server.make_model_message()
+    return server
 
 
 @pytest.fixture
@@ -37,12 +37,12 @@ def moved():
     """A function: flat models of some sites, away from the server's."""
 
     def make(server, count):
-        found = {}
+        models = {}
         for k in range(count):
             noise = torch.randn(server.values.shape, generator=KEY.at("site", k).torch())
             noise[server.layout.trainable :] = 0  # a variance below zero is none
-            found[f"site-{k}"] = server.values + 0.3 * noise
-        return found
+            models[f"site-{k}"] = server.values + 0.3 * noise
+        return models
 
     return make
 
@@ -52,7 +52,7 @@ def network_at():
     """A function: a server's network with some flat values, in float64."""
 
     def make(server, flat):
-        network = copy.deepcopy(server.bench.model.network)
+        network = copy.deepcopy(server.trainer.model.network)
         network.load_state_dict({**network.state_dict(), **server.layout.views(flat)})
         return network.double().eval()
 

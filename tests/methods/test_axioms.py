@@ -8,21 +8,21 @@ import torch
 import vitrail
 import vitrail.engine.round as rounds
 from vitrail.config import parse
-from vitrail.engine.sample import Draw
+from vitrail.engine.sampling import Draw
 from vitrail.errors import ConfigError
 from vitrail.files import read_tensors
 from vitrail.methods import METHODS
-from vitrail.methods.method import resolved
+from vitrail.methods.base.method import resolve_method_options
 from vitrail.models.parts import PARTS
 
 CORRUPT = '''
 from dataclasses import replace
 
-from vitrail.config.schema import Table
+from vitrail.config.schema import Section
 from vitrail.release import DEFENSES, Defense
 
 
-class SiteOption(Table):
+class SiteOption(Section):
     site: str
 
 
@@ -72,7 +72,7 @@ def quick(name, **run):
     epochs |= {key: 8 for key in ("negatives",) if key in own}
     public = {"aviary": {"images": 24, "classes": 3, "seed": 11}}
     return {
-        "data": {"public": public} if METHODS[name].public else {},
+        "data": {"public": public} if METHODS[name].server_data == "public" else {},
         "method": {"name": name, **epochs},
         "model": {"prototypes": {"per_class": 2, "depth": 8}},
         "run": {"local_reference": False, **run},
@@ -143,7 +143,7 @@ def test_a_refused_update_equals_a_dropout(name, tiny, plugin, monkeypatch, same
     bad = refused(plugin, "site-01")
     bad["run"] |= config["run"]
     refusing = tiny("refusing", method=config["method"], **bad)
-    real = rounds.draw
+    real = rounds.draw_sites
 
     def without(examples, run, key, everybody):
         found = real(examples, run, key, everybody)
@@ -151,7 +151,7 @@ def test_a_refused_update_equals_a_dropout(name, tiny, plugin, monkeypatch, same
             return found
         return Draw(tuple(s for s in found.sites if s != "site-01"), {"site-01": "dropped out"})
 
-    monkeypatch.setattr(rounds, "draw", without)
+    monkeypatch.setattr(rounds, "draw_sites", without)
     dropping = tiny("dropping", **config)
     assert "refused site-01" in (refusing.path / "log.txt").read_text()
     assert "without site-01" in (dropping.path / "log.txt").read_text()
@@ -222,8 +222,8 @@ def test_combinations_that_cannot_be_right_stop_before_they_start(tiny, tmp_path
 @pytest.mark.parametrize("name", METHODS)
 def test_a_given_decay_is_that_of_every_part_and_survives_being_stored(name):
     given = parse({"method": {"name": name}, "optimizer": {"weight_decay": 0.125}})
-    stored = resolved(given).optimizer
+    stored = resolve_method_options(given).optimizer
     own = METHODS[name]({}, "test").optimizer
-    for settings in (own.overridden(given.config.optimizer), own.overridden(stored)):
+    for settings in (own.override_with(given.config.optimizer), own.override_with(stored)):
         assert {settings.of(part)[1] for part in PARTS} == {0.125}
         assert {p: settings.of(p)[0] for p in PARTS} == {p: own.of(p)[0] for p in PARTS}

@@ -7,8 +7,8 @@ import vitrail
 from vitrail.aggregate.rule import RULES, Group
 from vitrail.config.schema import Aggregate
 from vitrail.methods.moon import Moon
-from vitrail.models.centers import CenterHead
-from vitrail.models.sphere import SphereHead
+from vitrail.models.heads.center_head import CenterHead
+from vitrail.models.heads.sphere import SphereHead
 from vitrail.release.message import Field
 from vitrail.release.update import Update
 
@@ -22,7 +22,7 @@ def test_the_contrast_of_moon_is_its_formula():
         def __init__(self, value):
             self.features = lambda x: value
 
-    term = Moon({"mu": 2.0, "temperature": 0.3})._contrast(Fixed(near), Fixed(far))
+    term = Moon({"mu": 2.0, "temperature": 0.3})._make_contrast(Fixed(near), Fixed(far))
     found = term({"features": z}, (torch.zeros(5), torch.zeros(5)))
     slow = 0.0
     for i in range(5):

@@ -10,9 +10,9 @@ from sklearn.linear_model import LogisticRegression
 
 import vitrail
 from vitrail.errors import ConfigError
-from vitrail.local.score import certainty, regression, sensitivity, unit
-from vitrail.methods.fedaux import FedAux, weighed
-from vitrail.release import gaussian
+from vitrail.local.public_score import fit_regression, score_features, sensitivity, to_unit_vectors
+from vitrail.methods.fedaux import FedAux, weigh_logits
+from vitrail.release.accounting import gaussian
 from vitrail.rng import Key
 
 KEY = Key(b"a key of tests")
@@ -26,41 +26,43 @@ def features(count, shift=0.0, name="x"):
 
 @pytest.mark.parametrize(("own", "other"), [(30, 20), (1, 50), (40, 1)])
 def test_the_regression_is_that_of_another_library(own, other):
-    a, b = unit(features(own, 1.0, "a")), unit(features(other, -1.0, "b"))
+    a, b = to_unit_vectors(features(own, 1.0, "a")), to_unit_vectors(features(other, -1.0, "b"))
     assert torch.allclose(torch.linalg.vector_norm(a, dim=1), torch.ones(own).double())
-    w = regression(a, b, penalty=0.1)
+    w = fit_regression(a, b, penalty=0.1)
     strength = 1 / (0.1 * (own + other))  # its C weighs a sum where ours weighs a mean
     judge = LogisticRegression(C=strength, fit_intercept=False, tol=1e-12, max_iter=10_000)
     judge.fit(torch.cat([a, b]).numpy(), np.r_[np.ones(own), np.zeros(other)])
     assert torch.allclose(w, torch.from_numpy(judge.coef_[0]), atol=1e-5)
-    mine = certainty(features(own, 1.0, "a"), w)
+    mine = score_features(features(own, 1.0, "a"), w)
     assert torch.allclose(mine, torch.from_numpy(judge.predict_proba(a.numpy())[:, 1]), atol=1e-5)
 
 
 def test_no_replaced_image_moves_it_further_than_its_sensitivity():
     """The worst of many replacements, opposite ones too; refuted by a single one beyond it."""
-    own, other, penalty = features(12, 1.0, "a"), unit(features(6, -1.0, "b")), 0.05
-    w, most = regression(unit(own), other, penalty), sensitivity(18, penalty)
+    own, other, penalty = features(12, 1.0, "a"), to_unit_vectors(features(6, -1.0, "b")), 0.05
+    w, most = fit_regression(to_unit_vectors(own), other, penalty), sensitivity(18, penalty)
     moves = []
     for i in range(12):
         for new in (-own[i], 100 * features(1, 0, f"new {i}")[0], torch.zeros(4)):
             changed = own.clone()
             changed[i] = new
-            moves.append(float((regression(unit(changed), other, penalty) - w).norm()))
+            moves.append(
+                float((fit_regression(to_unit_vectors(changed), other, penalty) - w).norm())
+            )
     assert 0 < max(moves) <= most
 
 
 def test_broken_features_are_no_crash():
-    w = regression(unit(torch.zeros(3, 4)), unit(torch.zeros(2, 4)), 0.1)
+    w = fit_regression(to_unit_vectors(torch.zeros(3, 4)), to_unit_vectors(torch.zeros(2, 4)), 0.1)
     assert bool(torch.isfinite(w).all())
-    assert float(certainty(torch.zeros(1, 4), w)) > 0.5  # three against two
+    assert float(score_features(torch.zeros(1, 4), w)) > 0.5  # three against two
 
 
 def test_scores_weigh_logits_image_by_image():
     draw = KEY.torch()
     scores = torch.tensor([[0.9, 0.2, 0.0], [0.1, 0.2, 0.0]])
     logits = torch.randn(2, 3, 4, generator=draw, dtype=torch.float64)
-    found = weighed({str(k): (scores[k], logits[k]) for k in range(2)})
+    found = weigh_logits({str(k): (scores[k], logits[k]) for k in range(2)})
     for i in range(3):
         s = [max(float(scores[k, i]), 1e-3) for k in range(2)]
         slow = (s[0] * logits[0, i] + s[1] * logits[1, i]) / (s[0] + s[1])
@@ -70,7 +72,8 @@ def test_scores_weigh_logits_image_by_image():
 def test_public_images_are_parted_once_for_all_rounds(server):
     method = FedAux({"negatives": 4})
     parts = [
-        method._parted(server, SimpleNamespace(key=KEY.at("round", number))) for number in (1, 7)
+        method._split_public(server, SimpleNamespace(key=KEY.at("round", number)))
+        for number in (1, 7)
     ]
     for side in (0, 1):
         assert np.array_equal(parts[0][side], parts[1][side])
@@ -95,7 +98,7 @@ def test_the_ledger_says_what_the_score_costs(scored):
             )
             assert line["bytes"] == release["bytes"] > 0
             count = release["counts"]["examples"] + AUX["negatives"]
-            exact = gaussian.sigma(1.0, 1e-5, 2 / (count * 0.1))
+            exact = gaussian.compute_sigma(1.0, 1e-5, 2 / (count * 0.1))
             assert line["sigma"] == pytest.approx(exact) and line["guarantee"].startswith("formal")
             told += 1
     assert told >= 2

@@ -13,11 +13,11 @@ from vitrail.errors import ConfigError
 from vitrail.files import read_tensors
 from vitrail.local.inputs import Inputs
 from vitrail.local.session import Context
-from vitrail.methods.beside import tensors_of
+from vitrail.methods.base.auxiliary_model import get_module_tensors
 from vitrail.methods.fedfed import FedFed
-from vitrail.methods.fedfed_phases import ShareFeatures, objective, vae_of
+from vitrail.methods.fedfed_phases import ShareFeatures, compute_loss, make_vae
 from vitrail.models.vae import Vae
-from vitrail.rng import Key, scope
+from vitrail.rng import Key, seed_torch
 
 KEY = Key(b"a key of tests")
 
@@ -31,7 +31,7 @@ def site():
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 3, bias=False))
     network[1].weight.data = weight.float()
     return SimpleNamespace(
-        inputs=Inputs(images, labels, Normalize.named("half", 3)),
+        inputs=Inputs(images, labels, Normalize.from_name("half", 3)),
         rows=SimpleNamespace(train=np.arange(5)),
         model=SimpleNamespace(network=network),
         key=KEY.at("round", 1),
@@ -42,8 +42,8 @@ def site():
 
 def test_the_objective_is_its_formula_in_float64(site):
     options = FedFed({}).options
-    vae = vae_of(options, 3)
-    found = objective(site, vae, np.arange(5), options, KEY.at("latent").torch())
+    vae = make_vae(options, 3)
+    found = compute_loss(site, vae, np.arange(5), options, KEY.at("latent").torch())
     x = torch.from_numpy(site.inputs.images).double().permute(0, 3, 1, 2) / 255
     vae, weight = vae.double(), site.model.network[1].weight.detach().double()
     mean, spread = vae.encode(x)
@@ -64,8 +64,8 @@ def test_what_is_shared_is_the_remainder_in_two_noised_views(site):
     """Without noise a view IS x - VAE(x); with it they differ by the noise asked for."""
     options = FedFed({"sigmas": [0.0, 0.3]}).options
     ctx = Context(2, "share", 1, 3, 1, 8, None, options, KEY)
-    vae = vae_of(options, 3)
-    site.down = tensors_of(vae, "vae")
+    vae = make_vae(options, 3)
+    site.down = get_module_tensors(vae, "vae")
     figures = ShareFeatures()(site, ctx)
     pixels, targets = site.out["images/pixels"], site.out["images/targets"]
     x = torch.from_numpy(site.inputs.images).permute(0, 3, 1, 2) / 255
@@ -79,7 +79,7 @@ def test_what_is_shared_is_the_remainder_in_two_noised_views(site):
 
 @pytest.mark.parametrize("shape", [(8, 8), (10, 13), (28, 28), (9, 9)])
 def test_an_autoencoder_gives_back_images_of_any_size(shape):
-    with scope(KEY):
+    with seed_torch(KEY):
         vae = Vae(1, width=4, latent=2)
     x = torch.rand(2, 1, *shape, generator=KEY.torch())
     again, divergence = vae(x, torch.zeros(vae.shape(x)))

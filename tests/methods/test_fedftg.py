@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import torch
 
-from vitrail.methods.fedftg import FedFTG, disagreement, fidelity, trusted
+from vitrail.methods.fedftg import FedFTG, compute_trust, disagreement, fidelity
 from vitrail.models.generator import ImageGenerator
-from vitrail.rng import Key, scope
+from vitrail.rng import Key, seed_torch
 
 KEY = Key(b"a key of tests")
 
@@ -19,7 +19,7 @@ def test_disagreement_and_fidelity_are_their_formulas():
     counts = torch.tensor([[3.0, 0.0, 1.0], [1.0, 2.0, 0.0]], dtype=torch.float64)
     labels = torch.tensor([0, 1, 2, 0])
     share = [[0.75, 0.0, 1.0], [0.25, 1.0, 0.0]]
-    assert torch.allclose(trusted(counts), torch.tensor(share, dtype=torch.float64))
+    assert torch.allclose(compute_trust(counts), torch.tensor(share, dtype=torch.float64))
     gap, fit = 0.0, 0.0
     for i, y in enumerate(labels.tolist()):
         p = torch.softmax(logits[i], 0)
@@ -29,13 +29,13 @@ def test_disagreement_and_fidelity_are_their_formulas():
             gap += share[k][y] * float(sum(p[c] * torch.log(p[c] / q[c]) for c in range(3))) / 4
             mixed += share[k][y] * said[k][i]
         fit -= float(torch.log(torch.softmax(mixed, 0)[y])) / 4
-    trust = trusted(counts)[:, labels]
+    trust = compute_trust(counts)[:, labels]
     assert abs(float(disagreement(logits, said, trust)) - gap) < 1e-12
     assert abs(float(fidelity(said, trust, labels)) - fit) < 1e-12
 
 
 def test_a_class_that_nobody_has_is_everybodys():
-    assert trusted(torch.zeros(4, 2, dtype=torch.float64)).tolist() == [[0.25, 0.25]] * 4
+    assert compute_trust(torch.zeros(4, 2, dtype=torch.float64)).tolist() == [[0.25, 0.25]] * 4
 
 
 def played(server, steps, model_steps, flats, lr=0.01, generator_lr=0.01, holders=None, **options):
@@ -62,8 +62,8 @@ def test_a_turn_of_the_model_is_its_formula_in_float64(server, moved, network_at
     """One generator step with a rate of nearly nothing, then two of the model, by torch's Adam."""
     flats = moved(server, 3)
     figures, mean = played(server, 1, 2, flats, generator_lr=1e-12)
-    with scope(KEY.at("generator")):
-        made = ImageGenerator(3, server.bench.image, 32, 4)
+    with seed_torch(KEY.at("generator")):
+        made = ImageGenerator(3, server.trainer.image, 32, 4)
     teachers = [network_at(server, flat) for flat in flats.values()]
     student = network_at(server, mean)
     adam, draws = torch.optim.Adam(student.parameters(), lr=0.01), KEY.at("images").torch()

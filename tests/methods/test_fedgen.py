@@ -4,16 +4,20 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from vitrail.methods.base.label_counts import (
+    compute_label_shares,
+    make_label_facts,
+    read_label_counts,
+)
 from vitrail.methods.fedgen import FedGen, GeneratedFeatures
-from vitrail.methods.label_counts import label_counts, label_facts, label_shares
-from vitrail.models.generator import FeatureGenerator, ImageGenerator, apart
-from vitrail.rng import Key, scope
+from vitrail.models.generator import FeatureGenerator, ImageGenerator, diversity_loss
+from vitrail.rng import Key, seed_torch
 
 KEY = Key(b"a key of tests")
 
 
 def generator(classes=3, features=5):
-    with scope(KEY):
+    with seed_torch(KEY):
         return FeatureGenerator(classes, features, noise=4, hidden=6)
 
 
@@ -30,7 +34,7 @@ def test_the_generator_learns_by_equation_4_in_float64():
     method = FedGen({"steps": 5, "server_batch": 7, "server_lr": 0.01, "diversity": 0.5})
     found, slow, given = generator(), generator().double(), heads(3)
     shares = torch.tensor([0.2, 0.3, 0.5])
-    last = method.learn(found, given, shares, KEY.at("learn"))
+    last = method.train_generator(found, given, shares, KEY.at("learn"))
     adam, draws = torch.optim.Adam(slow.parameters(), lr=0.01), KEY.at("learn").torch()
     for _ in range(5):
         labels, noise = slow.draw(7, shares, draws)
@@ -56,7 +60,7 @@ def test_a_generator_learns_to_make_what_heads_take_for_its_class():
     """Refuted if after training the heads did not tell generated classes apart."""
     method = FedGen({"steps": 300, "server_lr": 0.01, "diversity": 0.0})
     made, given, shares = generator(), heads(4), torch.ones(3) / 3
-    method.learn(made, given, shares, KEY)
+    method.train_generator(made, given, shares, KEY)
     labels, noise = made.draw(200, shares, KEY.at("test").torch())
     logits = torch.stack([F.linear(made(labels, noise), w, b) for w, b in given]).mean(0)
     assert float((logits.argmax(1) == labels).float().mean()) > 0.9
@@ -103,20 +107,20 @@ def test_the_first_round_is_fedavg(tiny):
 
 def test_label_counts_come_back_as_they_were_told():
     roster = {
-        "a": label_facts(np.array([0, 0, 2]), 3),
-        "b": label_facts(np.array([2]), 3),
-        "c": label_facts(np.zeros(0, np.int64), 3),
+        "a": make_label_facts(np.array([0, 0, 2]), 3),
+        "b": make_label_facts(np.array([2]), 3),
+        "c": make_label_facts(np.zeros(0, np.int64), 3),
     }
-    counts = label_counts(roster, ["b", "a"], 3)
+    counts = read_label_counts(roster, ["b", "a"], 3)
     assert counts.tolist() == [[0, 0, 1], [2, 0, 1]]
-    assert label_shares(counts).tolist() == [0.5, 0.0, 0.5]
-    assert label_shares(label_counts(roster, ["c"], 3)).tolist() == [1 / 3] * 3
-    assert label_counts(roster, [], 3).shape == (0, 3)
+    assert compute_label_shares(counts).tolist() == [0.5, 0.0, 0.5]
+    assert compute_label_shares(read_label_counts(roster, ["c"], 3)).tolist() == [1 / 3] * 3
+    assert read_label_counts(roster, [], 3).shape == (0, 3)
 
 
 def test_images_have_the_shape_and_range_asked_for():
     for shape in ((8, 8, 3), (10, 13, 1), (28, 28, 1)):
-        with scope(KEY):
+        with seed_torch(KEY):
             made = ImageGenerator(4, shape, noise=5, width=4)
         x = made(*made.draw(3, torch.ones(4), KEY.torch())).detach()
         assert x.shape == (3, *shape) and 0 <= float(x.min()) <= float(x.max()) <= 1
@@ -124,6 +128,6 @@ def test_images_have_the_shape_and_range_asked_for():
 
 def test_what_ignores_its_noise_is_not_apart():
     noise = torch.randn(6, 4, generator=KEY.torch())
-    assert float(apart(torch.ones(6, 3), noise)) == 1.0
-    assert float(apart(noise, noise)) < 1.0
-    assert float(apart(noise[:1], noise[:1])) == 1.0  # one has nobody to be apart from
+    assert float(diversity_loss(torch.ones(6, 3), noise)) == 1.0
+    assert float(diversity_loss(noise, noise)) < 1.0
+    assert float(diversity_loss(noise[:1], noise[:1])) == 1.0  # one has nobody to be apart from

@@ -8,22 +8,22 @@ import torch
 
 from vitrail.config.schema import Model
 from vitrail.data.normalize import Normalize
-from vitrail.data.partition import SiteRows
+from vitrail.data.partition.partition import SiteRows
 from vitrail.local.inputs import Inputs
 from vitrail.local.session import Site
-from vitrail.methods.fedxds import shared_by
+from vitrail.methods.fedxds import preview_sharing
 from vitrail.methods.fedxds_options import XdsOptions
 from vitrail.models.flat import FlatModel, Region
 from vitrail.models.network import make_network
-from vitrail.release.distances import epsilon_at
-from vitrail.release.game import judged
-from vitrail.release.images import Protection, clipped
-from vitrail.release.responses import truthful
-from vitrail.rng import server
+from vitrail.release.accounting.distinguishing_game import judge_scores
+from vitrail.release.accounting.metric_privacy import epsilon_at
+from vitrail.release.accounting.randomized_response import compute_truth_probability
+from vitrail.release.image_protection import Protection, clip_images
+from vitrail.rng import derive_server_key
 
 SIDE, CLASSES, TRIALS = 8, 3, 600
 DELTA = 0.05
-KEY = server(11).at("game")
+KEY = derive_server_key(11).at("game")
 LOCAL = {"protection": "local-dp", "epsilon": 1.0, "epsilon_label": 0.5, "clip": 1.0}
 METRIC = {"protection": "metric", "sigma": 0.8}
 GAMES = {
@@ -44,16 +44,18 @@ def neighbors(options):
     """Two sites of six images each, which differ in the last image and, where labels are noised,
     in its label."""
     metric, same = options.protection == "metric", options.group > 1
-    draw = server(3).at("pixels").numpy()
+    draw = derive_server_key(3).at("pixels").numpy()
     images = draw.integers(0, 256, (6, SIDE, SIDE, 1), dtype=np.uint8)
     labels = np.array([0, 1, 1, 2, 2, 0])
     other, told = images.copy(), labels.copy()
     other[-1] = images[-1] ^ 31 if metric else 255 - images[-1]
     told[-1] = 0 if metric or same else 1
-    network = make_network(Model(backbone="small-cnn", width=2), "linear", 1, CLASSES, server(0))
+    network = make_network(
+        Model(backbone="small-cnn", width=2), "linear", 1, CLASSES, derive_server_key(0)
+    )
     flat, rows = FlatModel(network[0]), SiteRows("a", np.arange(6), np.empty(0, np.int64))
     return [
-        Site("a", rows, Inputs(x, y, Normalize.named("half", 1)), flat, {}, KEY, Region(()))
+        Site("a", rows, Inputs(x, y, Normalize.from_name("half", 1)), flat, {}, KEY, Region(()))
         for x, y in ((images, labels), (other, told))
     ]
 
@@ -64,18 +66,20 @@ def scores(sites, options):
     grouped = options.group > 1
     ends = []
     for site in sites:
-        chosen, _ = shared_by(replace(site, key=KEY.at("look")), options, CLASSES)
+        chosen, _ = preview_sharing(replace(site, key=KEY.at("look")), options, CLASSES)
         own = chosen.pixels[-1:]
-        ends.append((clipped(own, options.clip) if options.protection == "local-dp" else own)[0])
+        ends.append(
+            (clip_images(own, options.clip) if options.protection == "local-dp" else own)[0]
+        )
     way = (ends[1] - ends[0]).flatten()
-    noise = options.protect("a").deviation
-    right = truthful(CLASSES, 0.5)
+    noise = options.make_protection("a").deviation
+    right = compute_truth_probability(CLASSES, 0.5)
     label = np.log(right / ((1 - right) / (CLASSES - 1)))
     found = []
     for number, site in enumerate(sites):
         own = []
         for trial in range(TRIALS):
-            _, shared = shared_by(replace(site, key=KEY.at(number, trial)), options, CLASSES)
+            _, shared = preview_sharing(replace(site, key=KEY.at(number, trial)), options, CLASSES)
             pixels = shared.pixels[shared.targets == 0][0] if grouped else shared.pixels[-1]
             score = float(pixels.flatten() @ way) / noise**2
             if not grouped and options.protection == "local-dp":
@@ -91,8 +95,8 @@ def claim_of(sites, options):
     if options.group > 1:  # they have one label
         return options.epsilon
     if options.protection == "local-dp":
-        return shared_by(sites[0], options, CLASSES)[1].line["epsilon"]
-    masked = [shared_by(site, options, CLASSES)[0].pixels[-1] for site in sites]
+        return preview_sharing(sites[0], options, CLASSES)[1].line["epsilon"]
+    masked = [preview_sharing(site, options, CLASSES)[0].pixels[-1] for site in sites]
     apart = float((masked[0] - masked[1]).norm())
     return epsilon_at(apart, options.sigma, DELTA, "l2") + (options.heat_epsilon or 0.0)
 
@@ -103,9 +107,9 @@ def test_nobody_tells_neighbors_apart_better_than_the_ledger_says(name):
     99 % to be above the claim."""
     options = options_of(name)
     sites = neighbors(options)
-    line = shared_by(sites[0], options, CLASSES)[1].line
+    line = preview_sharing(sites[0], options, CLASSES)[1].line
     assert line["guarantee"].startswith("formal")
-    verdict = judged(*scores(sites, options), 2 * DELTA, 0.99)
+    verdict = judge_scores(*scores(sites, options), 2 * DELTA, 0.99)
     assert verdict.epsilon <= claim_of(sites, options)
 
 
@@ -116,7 +120,7 @@ def test_the_game_catches_a_quarter_of_the_noise(name, monkeypatch):
     claim = claim_of(sites, options)
     whole = Protection.deviation.fget
     monkeypatch.setattr(Protection, "deviation", property(lambda how: whole(how) / 4))
-    assert judged(*scores(sites, options), 2 * DELTA, 0.99).epsilon > claim
+    assert judge_scores(*scores(sites, options), 2 * DELTA, 0.99).epsilon > claim
 
 
 def test_the_last_image_alone_is_what_the_score_looks_at():

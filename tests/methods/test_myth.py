@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import vitrail
-from vitrail.engine.sitefolder import SiteFolder
+from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.errors import ConfigError, RunError
 from vitrail.files import read_tensors
-from vitrail.local.push import ROW
+from vitrail.local.phases.push import ROW
 from vitrail.release.door import Door
 
 SMALL = {

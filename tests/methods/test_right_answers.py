@@ -12,12 +12,12 @@ from torch.func import functional_call
 from vitrail.aggregate.sums import Sums
 from vitrail.config import parse
 from vitrail.data.normalize import Normalize
-from vitrail.data.partition import SiteRows
+from vitrail.data.partition.partition import SiteRows
 from vitrail.engine.federation import assemble
 from vitrail.engine.plan import make_plan
-from vitrail.engine.sample import draw
+from vitrail.engine.sampling import draw_sites
 from vitrail.errors import ConfigError
-from vitrail.local.inputs import epoch
+from vitrail.local.inputs import draw_epoch
 from vitrail.local.loop import train
 from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.session import Context, Site
@@ -25,9 +25,9 @@ from vitrail.methods import METHODS, Server
 from vitrail.methods.fednova import effective_steps
 from vitrail.models.backbone import Backbone
 from vitrail.models.flat import FlatModel
-from vitrail.models.head import Head
+from vitrail.models.heads.head import Head
 from vitrail.models.network import Network
-from vitrail.rng import server, simulated_site
+from vitrail.rng import derive_server_key, derive_site_key
 
 LR, SEED = 0.1, 5
 SMOOTH = {  # small, smooth and without statistics, so that float64 stays close for rounds
@@ -53,10 +53,10 @@ class Oracle:
         self.size = {name: len(rows.train) for name, rows in self.sites.items()}
 
     def batches(self, site, round_):
-        key = simulated_site(SEED, site).at("round", round_, "fit", "batches")
+        key = derive_site_key(SEED, site).at("round", round_, "fit", "batches")
         rows, generator = self.sites[site].train, key.torch()
         for _ in range(self.run.local_epochs):
-            for at in epoch(len(rows), self.run.batch_size, generator):
+            for at in draw_epoch(len(rows), self.run.batch_size, generator):
                 pick = rows[at.numpy()]
                 yield (
                     self.normalize(self.images[pick]).double(),
@@ -74,7 +74,9 @@ class Oracle:
         return torch.autograd.grad(F.cross_entropy(logits, batch[1]), w)[0]
 
     def chosen(self, round_):
-        return draw(self.size, self.run, server(SEED).at("round", round_), False).sites
+        return draw_sites(
+            self.size, self.run, derive_server_key(SEED).at("round", round_), False
+        ).sites
 
     def mean(self, found):
         total = sum(self.size[s] for s in found)
@@ -317,13 +319,13 @@ def test_feddyn_on_two_quadratics_reaches_the_joint_optimum():
         boss = Server(model.layout, shared, ("head.w",), model.values.clone())
         states = [{}, {}]
         rates = OptimizerSettings(lr=0.4)
-        ctx = Context(1, "train", 2, 3, 1, 1, rates, method.options, server(0))
+        ctx = Context(1, "train", 2, 3, 1, 1, rates, method.options, derive_server_key(0))
         for _ in range(60):
             down, found = method.open(boss, ctx), []
             for k in range(2):
                 model.values.copy_(boss.sent)
                 rows = SiteRows(f"s{k}", np.zeros(1, np.int64), np.zeros(0, np.int64))
-                site = Site(f"s{k}", rows, None, model, states[k], server(0), shared)
+                site = Site(f"s{k}", rows, None, model, states[k], derive_server_key(0), shared)
                 site.received = model.values.clone()
                 batch = (torch.zeros(1, 3), torch.tensor([k]))
                 train(model, [batch] * 25, method.begin(site, down, ctx), rates)

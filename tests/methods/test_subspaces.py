@@ -7,17 +7,18 @@ import pytest
 import torch
 
 import vitrail
-from vitrail.aggregate.subspace import CLASS_COUNTS
-from vitrail.engine.checkpoint import Checkpoints
-from vitrail.engine.personalize import personalize
+from vitrail.aggregate.subspace_rules import CLASS_COUNTS
+from vitrail.engine.storage.checkpoint import Checkpoints
 from vitrail.errors import ConfigError, DataError, RunError
 from vitrail.files import read_tensors
 from vitrail.geometry import deviation, grassmann
-from vitrail.geometry.frames import draw
+from vitrail.geometry.frames import draw_frames
 from vitrail.local.session import Site
-from vitrail.methods import METHODS
+from vitrail.methods import METHODS, About
 from vitrail.models import make_network
-from vitrail.rng import server
+from vitrail.release.message import Field
+from vitrail.rng import derive_server_key
+from vitrail.runs.personalize_head import personalize
 
 OFF = {"run": {"local_reference": False}}
 FRAMES = "model/head.frames"
@@ -64,7 +65,7 @@ def test_turning_a_basis_inside_its_span_changes_nothing_on_the_wire(tiny, monke
     def turning(self, site: Site, ctx):
         found = real(self, site, ctx)
         frames = site.model.named["head.frames"]
-        turn = draw((len(frames), 3, 3), site.key.at("turn"))
+        turn = draw_frames((len(frames), 3, 3), site.key.at("turn"))
         frames.copy_(frames @ turn)
         return found
 
@@ -105,8 +106,8 @@ def test_consensus_options_give_nearby_subspaces(tiny):
     runs = {c: tiny(c, **subspace(method={"consensus": c}, run={"rounds": 1})) for c in
             ("exact", "iterative", "karcher")}  # fmt: skip
     frames = {c: r.model().network.head.frames.detach() for c, r in runs.items()}
-    assert grassmann.projection(frames["exact"], frames["iterative"]).max() < 1e-3
-    assert 0 < grassmann.projection(frames["exact"], frames["karcher"]).max() < 0.5
+    assert grassmann.projection_distance(frames["exact"], frames["iterative"]).max() < 1e-3
+    assert 0 < grassmann.projection_distance(frames["exact"], frames["karcher"]).max() < 0.5
 
 
 def test_weights_by_examples_are_an_option_and_differ(tiny, same_bits):
@@ -117,8 +118,12 @@ def test_weights_by_examples_are_an_option_and_differ(tiny, same_bits):
 
 def test_class_counts_are_declared_and_say_what_they_disclose(tiny):
     method = METHODS["fedgrasp"]({"weights": "class-counts"})
-    assert [f.name for f in method.class_fields(7)] == [CLASS_COUNTS]
-    assert METHODS["fedgrasp"]({}).class_fields(7) == ()
+    about = About(7, (16, 16, 3), 8)
+    assert method.messages("train", about) == (
+        (),
+        (Field(CLASS_COUNTS, (7,), "grassmann-classes"),),
+    )
+    assert METHODS["fedgrasp"]({}).messages("train", about) == ((), ())
     assert "discloses the label histogram" in " ".join(method.Options.__doc__.split())
     with pytest.raises(ConfigError, match="class-counts"):
         METHODS["fedgrasp"]({"weights": "class-counts", "consensus": "karcher"})
@@ -214,7 +219,7 @@ def test_every_model_exists_alone_and_in_one_place(tiny, name, model):
 
 def drawn(run, model):
     """The frames that everybody who knows the seed starts with."""
-    key = server(run.config.run.seed).at("init")
+    key = derive_server_key(run.config.run.seed).at("init")
     return make_network(run.config.model, model, 3, 3, key)[0].head.frames.detach()
 
 
@@ -303,7 +308,9 @@ def test_subspaces_can_begin_at_what_the_patches_span(tiny):
     first = {name: t for name, t in sent(run).items() if "round-00001" in name}
     assert len(first) == 5 and all(set(t) == {FRAMES} for t in first.values())
     down = next(t[FRAMES] for name, t in first.items() if "updates" not in name)
-    moved = [grassmann.projection(t[FRAMES], down) for n, t in first.items() if "updates" in n]
+    moved = [
+        grassmann.projection_distance(t[FRAMES], down) for n, t in first.items() if "updates" in n
+    ]
     assert len(moved) == 4 and all(float(far.max()) > 0.1 for far in moved)
     later = [t for name, t in sent(run).items() if "round-00002" in name]
     assert all("model/neck.conv1.weight" in t for t in later)

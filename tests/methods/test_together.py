@@ -29,7 +29,10 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "changes"), CASES, ids=str)
 def test_a_run_comes_to_its_end(tiny, name, changes):
-    data = {**changes.get("data", {}), **({"public": PUBLIC} if METHODS[name].public else {})}
+    data = {
+        **changes.get("data", {}),
+        **({"public": PUBLIC} if METHODS[name].server_data == "public" else {}),
+    }
     run = tiny(**{**changes, "data": data, "method": {"name": name, **OWN[name]}})
     tensors = run.state()
     assert run.finished and all(bool(torch.isfinite(t).all()) for t in tensors.values())

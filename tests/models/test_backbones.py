@@ -35,7 +35,7 @@ DEFAULT_FIRST = {
     "vgg19": 64,
     "efficientnet-lite0": 32,
 }
-KEY = rng.server(3)
+KEY = rng.derive_server_key(3)
 every = pytest.mark.parametrize("name", TABLE)
 
 

@@ -21,7 +21,7 @@ def weights_file():
 
 @pytest.fixture(scope="module")
 def pretrained():
-    net = build("efficientnet-lite0", 1000, key=rng.server(1))
+    net = build("efficientnet-lite0", 1000, key=rng.derive_server_key(1))
     report = load_weights(net, "imagenet", Path())
     assert report.loaded == 294 and report.ignored == ("_fc.weight", "_fc.bias")
     given = weights_file()

@@ -10,10 +10,10 @@ from torch import nn
 from vitrail import rng
 from vitrail.config.schema import Model
 from vitrail.models.backbone import BACKBONES
-from vitrail.models.flat import FlatModel, statistics_kept
+from vitrail.models.flat import FlatModel, keep_statistics
 from vitrail.models.network import make_network
 
-KEY = rng.server(2)
+KEY = rng.derive_server_key(2)
 
 
 def network(name, norm="average", frozen=False):
@@ -113,7 +113,7 @@ def test_statistics_kept_trains_on_batch_statistics_and_moves_none():
     norm = nn.BatchNorm2d(3)
     x = torch.randn(4, 3, 5, 5, generator=KEY.torch())
     expected = nn.BatchNorm2d(3)(x)
-    with statistics_kept(norm):
+    with keep_statistics(norm):
         assert torch.equal(norm(x), expected)
     assert (
         norm.num_batches_tracked == 0 and not norm.running_mean.any() and norm.track_running_stats

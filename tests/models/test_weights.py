@@ -14,10 +14,10 @@ from vitrail import rng
 from vitrail.errors import ConfigError
 from vitrail.models.backbones import densenet121
 from vitrail.models.build import build, build_backbone
-from vitrail.models.checkpoint import read_checkpoint
+from vitrail.models.foreign_checkpoint import read_checkpoint
 from vitrail.models.weights import load_weights
 
-KEY = rng.server(11)
+KEY = rng.derive_server_key(11)
 
 
 def resnet(*steps, **options):

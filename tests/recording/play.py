@@ -19,9 +19,9 @@ from PIL import Image
 
 import vitrail
 from vitrail.config import parse
-from vitrail.flower.coordinator import coordinate
-from vitrail.flower.home import Home
-from vitrail.flower.station import Station
+from vitrail.flower.coordinator.coordinate import run_federation
+from vitrail.flower.site.site_config import SiteConfig
+from vitrail.flower.site.site_server import SiteServer
 
 torch.set_num_threads(1)
 SITES = ("east", "north", "west")
@@ -35,7 +35,7 @@ def play(case: Case, folder: Path) -> dict[str, Any]:
     return measure(vitrail.run(case.config(), folder / "run").path)
 
 
-class Willing(Home):
+class Willing(SiteConfig):
     """A site whose operator agrees to everything."""
 
     def wait(self, run: str, terms: Any, patience: float) -> bool:
@@ -45,7 +45,7 @@ class Willing(Home):
 class Wire:
     """A link inside this process."""
 
-    def __init__(self, stations: Mapping[str, Station]) -> None:
+    def __init__(self, stations: Mapping[str, SiteServer]) -> None:
         self.stations = stations
 
     def present(self) -> tuple[str, ...]:
@@ -63,9 +63,9 @@ def _linked(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     with _known_secrets():
         stations = {}
         for number, name in enumerate(SITES):
-            home = Home.open(_site(folder, name, number))
-            stations[name] = Station(Willing(**vars(home)), seeded=True)
-        coordinate(Wire(stations), parse(terms, folder), folder / "run", len(SITES))
+            home = SiteConfig.open(_site(folder, name, number))
+            stations[name] = SiteServer(Willing(**vars(home)), seeded=True)
+        run_federation(Wire(stations), parse(terms, folder), folder / "run", len(SITES))
     own = {name: next((folder / f"at-{name}" / "runs").iterdir()) for name in SITES}
     return measure(folder / "run", own)
 

@@ -6,7 +6,7 @@ import torch
 
 from vitrail.config.load import parse
 from vitrail.data.normalize import Normalize
-from vitrail.data.partition import SiteRows
+from vitrail.data.partition.partition import SiteRows
 from vitrail.engine.plan import make_plan
 from vitrail.local.inputs import Inputs
 from vitrail.local.session import Site

@@ -17,17 +17,17 @@ def line(round_, message="m", **more):
 
 def test_answers_each_round_once(tmp_path):
     ledger = Ledger(tmp_path / "site" / "ledger.jsonl")
-    assert not ledger.answered(1, "m1") and ledger.lines() == []
+    assert not ledger.has_answered(1, "m1") and ledger.lines() == []
     ledger.write({"kind": "enroll", "facts": {}})
-    assert not ledger.answered(1, "m1")
+    assert not ledger.has_answered(1, "m1")
     ledger.write(line(1, "m1"))
     ledger.write(line(4, "m4"))
     again = Ledger(ledger.path)
-    assert again.answered(1, "m1") and again.answered(4, "m4")
-    assert not again.answered(2, "m2") and not again.answered(5, "m4")
+    assert again.has_answered(1, "m1") and again.has_answered(4, "m4")
+    assert not again.has_answered(2, "m2") and not again.has_answered(5, "m4")
     for round_ in (1, 4):
         with pytest.raises(RunError, match="another message") as err:
-            again.answered(round_, "other")
+            again.has_answered(round_, "other")
         assert str(ledger.path) in str(err.value)
 
 
@@ -37,7 +37,11 @@ def test_a_long_ledger_is_read_from_its_end(tmp_path, size):
     for round_ in range(1, 40):
         ledger.write(line(round_, f"m{round_}", pad="x" * size))
     ledger.write({"kind": "declaration", "pad": "x" * size})
-    assert ledger.answered(39, "m39") and ledger.answered(1, "m1") and not ledger.answered(40, "m")
+    assert (
+        ledger.has_answered(39, "m39")
+        and ledger.has_answered(1, "m1")
+        and not ledger.has_answered(40, "m")
+    )
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
@@ -48,7 +52,7 @@ def test_a_torn_last_line_is_cut_and_written_again(tmp_path, cut):
     ledger.write(line(2))
     path.write_bytes(path.read_bytes()[:-cut])
     torn = Ledger(path)
-    assert torn.answered(1, "m") and not torn.answered(2, "m") and len(torn.lines()) == 1
+    assert torn.has_answered(1, "m") and not torn.has_answered(2, "m") and len(torn.lines()) == 1
     torn.write(line(2))
     assert [json.loads(row)["round"] for row in path.read_text().splitlines()] == [1, 2]
 
@@ -57,7 +61,7 @@ def test_a_first_line_that_is_torn_leaves_an_empty_ledger(tmp_path):
     path = tmp_path / "ledger.jsonl"
     path.write_text('{"kind": "rel')
     ledger = Ledger(path)
-    assert ledger.lines() == [] and not ledger.answered(1, "m")
+    assert ledger.lines() == [] and not ledger.has_answered(1, "m")
     ledger.write(line(1))
     assert ledger.lines() == [line(1)]
 
@@ -79,7 +83,7 @@ def test_a_line_that_does_not_fit_on_the_disk_is_an_error(tmp_path, monkeypatch)
         ledger.write(line(2))
     monkeypatch.undo()
     after = Ledger(ledger.path)
-    assert not after.answered(2, "m")
+    assert not after.has_answered(2, "m")
     after.write(line(2))
     assert [row["round"] for row in after.lines()] == [1, 2]
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import vitrail
-from vitrail.engine.ledgers import read_ledgers
+from vitrail.runs.ledgers import read_ledgers
 
 SCRIPT = """
 import json, sys, vitrail

@@ -6,23 +6,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import typer
 from PIL import Image
 from sklearn.metrics import average_precision_score, confusion_matrix, roc_auc_score
 from typer.testing import CliRunner
 
 import vitrail
-from vitrail.cli import use
-from vitrail.data.aviary import draw, root
-from vitrail.engine.predict import infer
+from vitrail.cli.app import app
+from vitrail.data.aviary.birds import derive_aviary_key, draw_birds
 from vitrail.errors import ConfigError, DataError, RunError
-from vitrail.local.metrics import detailed
-from vitrail.report.bootstrapped import statistics
+from vitrail.metrics.classification import compute_detailed_metrics
+from vitrail.metrics.resampled import make_statistics
 from vitrail.report.evaluation import evaluate
-from vitrail.report.reliability import reliability
-
-app = typer.Typer()
-use.register(app)
+from vitrail.report.figures.reliability_picture import compute_reliability
+from vitrail.runs.predict_images import predict_probabilities
 
 
 def config(classes, **sections):
@@ -66,24 +62,24 @@ def table_of(birds, path, names, **columns):
 
 
 def test_figures_agree_with_another_library(two, tmp_path):
-    birds = draw(60, 2, root(7), 24)
+    birds = draw_birds(60, 2, derive_aviary_key(7), 24)
     assert birds.classes == two.classes
-    found = evaluate(two, folder_of(birds, tmp_path / "new"), repeats=50)
-    p = infer(two.model(), birds.images).astype(np.float64)
+    measured = evaluate(two, folder_of(birds, tmp_path / "new"), repeats=50)
+    p = predict_probabilities(two.model(), birds.images).astype(np.float64)
     guess = p.argmax(axis=1)
-    figures = {name: interval.value for name, interval in found.figures.items()}
+    figures = {name: interval.value for name, interval in measured.figures.items()}
     assert figures["auroc"] == pytest.approx(roc_auc_score(birds.labels, p[:, 1]), abs=1e-6)
     wanted = average_precision_score(birds.labels, p[:, 1])
     assert figures["auprc"] == pytest.approx(wanted, abs=1e-6)
     matrix = confusion_matrix(birds.labels, guess)
-    assert found.confusion == matrix.tolist()
+    assert measured.confusion == matrix.tolist()
     assert figures["accuracy"] == pytest.approx((guess == birds.labels).mean())
     assert figures["sensitivity"] == pytest.approx(matrix[1, 1] / matrix[1].sum())
     assert figures["specificity"] == pytest.approx(matrix[0, 0] / matrix[0].sum())
     both = (figures["sensitivity"] + figures["specificity"]) / 2
     assert figures["balanced_accuracy"] == pytest.approx(both)
-    assert found.images == 60 and sum(found.counts) == 60
-    for interval in found.figures.values():
+    assert measured.images == 60 and sum(measured.counts) == 60
+    for interval in measured.figures.values():
         assert interval.low is not None and interval.low <= interval.value <= interval.high
         assert interval.groups == 60
 
@@ -94,33 +90,33 @@ def test_statistics_are_the_figures_of_the_engine_and_of_a_literal_resample():
         z = draw_.normal(size=(50, classes)).round(1)  # rounding makes ties
         p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
         y = draw_.integers(0, classes, 50)
-        found = statistics(z, p, y)
+        statistics = make_statistics(z, p, y)
         rows = draw_.integers(0, 50, 50)
         weights = np.stack([np.ones(50), np.bincount(rows, minlength=50)])
         for chosen, place in ((np.arange(50), 0), (rows, 1)):
-            slow = detailed(p[chosen], y[chosen], classes)
+            slow = compute_detailed_metrics(p[chosen], y[chosen], classes)
             for name in ("auprc", "ece", "brier"):
-                assert found[name](weights)[place] == pytest.approx(slow[name])
+                assert statistics[name](weights)[place] == pytest.approx(slow[name])
 
 
 def test_a_resample_without_a_class_is_undefined_not_a_crash():
     z = np.array([[1.0, 0.0], [0.0, 1.0]])
-    found = statistics(z, z, np.array([0, 1]))
+    statistics = make_statistics(z, z, np.array([0, 1]))
     only = np.array([[2.0, 0.0]])
-    assert np.isnan(found["auroc"](only)[0]) and np.isnan(found["sensitivity"](only)[0])
-    assert np.isnan(found["auprc"](only)[0]) and found["accuracy"](only)[0] == 1.0
+    assert np.isnan(statistics["auroc"](only)[0]) and np.isnan(statistics["sensitivity"](only)[0])
+    assert np.isnan(statistics["auprc"](only)[0]) and statistics["accuracy"](only)[0] == 1.0
 
 
 def test_bins_hold_every_image_once():
     p = np.array([[0.5, 0.5], [0.0, 1.0], [0.2, 0.8], [1.0, 0.0]])
-    bins = reliability(p, np.array([0, 1, 0, 1]))
+    bins = compute_reliability(p, np.array([0, 1, 0, 1]))
     assert sum(b.images for b in bins) == 4
     assert bins[-1].images == 2 and bins[-1].accuracy == 0.5 and bins[-1].confidence == 1.0
     assert bins[0].images == 0 and bins[0].accuracy is None
 
 
 def test_labels_are_matched_by_name_whatever_their_order(three, tmp_path):
-    birds = draw(30, 3, root(7), 24)
+    birds = draw_birds(30, 3, derive_aviary_key(7), 24)
     plain = evaluate(three, folder_of(birds, tmp_path / "plain"), repeats=2)
     # numbered labels in another order, renamed back to the names the model knows
     order = ["2", "0", "1"]
@@ -134,28 +130,28 @@ def test_labels_are_matched_by_name_whatever_their_order(three, tmp_path):
 
 
 def test_an_unknown_label_is_a_sentence_and_an_absent_class_a_note(three, tmp_path):
-    birds = draw(30, 3, root(7), 24)
+    birds = draw_birds(30, 3, derive_aviary_key(7), 24)
     shutil.rmtree(folder_of(birds, tmp_path / "less") / birds.classes[1])
-    found = evaluate(three, tmp_path / "less", repeats=20)
-    assert found.counts[1] == 0 and repr(birds.classes[1]) in found.notes[0]
-    assert found.figures["auroc"].value is not None
+    measured = evaluate(three, tmp_path / "less", repeats=20)
+    assert measured.counts[1] == 0 and repr(birds.classes[1]) in measured.notes[0]
+    assert measured.figures["auroc"].value is not None
     names = ["penguin", *birds.classes[1:]]
     with pytest.raises(DataError, match=r"does not know 'penguin'.*data\.rename\.penguin"):
         evaluate(three, folder_of(birds, tmp_path / "more", names))
 
 
 def test_intervals_resample_patients(two, tmp_path):
-    birds = draw(60, 2, root(7), 24)
+    birds = draw_birds(60, 2, derive_aviary_key(7), 24)
     patients = [f"p{i // 10}" for i in range(60)]
     table = table_of(birds, tmp_path / "p.parquet", birds.classes, patient=patients)
-    found = evaluate(two, table, repeats=200)
-    assert found.patients == 6
-    assert all(interval.groups == 6 for interval in found.figures.values())
-    assert not any("patients" in note for note in found.notes)
+    measured = evaluate(two, table, repeats=200)
+    assert measured.patients == 6
+    assert all(interval.groups == 6 for interval in measured.figures.values())
+    assert not any("patients" in note for note in measured.notes)
 
 
 def test_one_split_can_be_chosen(two, tmp_path):
-    birds = draw(40, 2, root(7), 24)
+    birds = draw_birds(40, 2, derive_aviary_key(7), 24)
     split = ["train"] * 30 + ["test"] * 10
     table = table_of(birds, tmp_path / "s.parquet", birds.classes, split=split)
     assert evaluate(two, table, repeats=2).images == 40
@@ -165,30 +161,30 @@ def test_one_split_can_be_chosen(two, tmp_path):
 
 
 def test_the_run_s_own_columns_are_used_for_the_same_kind_of_source(tmp_path):
-    birds = draw(60, 2, root(7), 24)
+    birds = draw_birds(60, 2, derive_aviary_key(7), 24)
     labels = [["Edema", "Fracture"] if i else ["Fracture"] for i in birds.labels]
     for name in ("old", "new"):
         table_of(birds, tmp_path / f"{name}.parquet", birds.classes, **{"what is seen": labels})
     data = {"source": "parquet", "path": str(tmp_path / "old.parquet"), "image_size": 24}
     data |= {"label": "what is seen", "positive": "Edema"}
     run = vitrail.run(config(2, data=data), tmp_path / "run")
-    found = evaluate(run, tmp_path / "new.parquet", repeats=2)
-    assert found.classes == ("rest", "Edema")
-    assert found.counts == tuple(np.bincount(birds.labels).tolist())
+    measured = evaluate(run, tmp_path / "new.parquet", repeats=2)
+    assert measured.classes == ("rest", "Edema")
+    assert measured.counts == tuple(np.bincount(birds.labels).tolist())
     again = evaluate(run, tmp_path / "old.parquet", repeats=2)
     assert any("flatter" in note for note in again.notes)
 
 
 def test_the_command_prints_writes_and_never_overwrites(two, tmp_path):
-    data = folder_of(draw(30, 2, root(7), 24), tmp_path / "new")
+    data = folder_of(draw_birds(30, 2, derive_aviary_key(7), 24), tmp_path / "new")
     words = ["evaluate", str(two.path), "--data", str(data), "--out", str(tmp_path / "out")]
     words += ["--json", str(tmp_path / "e.json")]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.exception
     assert "AUROC" in done.stdout and "95 % interval" in done.stdout
-    found = json.loads((tmp_path / "e.json").read_text())
-    assert found == json.loads((tmp_path / "out" / "evaluation.json").read_text())
-    assert found["figures"]["auroc"]["repeats"] == 1000
+    written = json.loads((tmp_path / "e.json").read_text())
+    assert written == json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert written["figures"]["auroc"]["repeats"] == 1000
     for name in ("confusion.png", "reliability.png"):
         picture = Image.open(tmp_path / "out" / name)
         assert picture.format == "PNG" and min(picture.size) > 200
@@ -201,7 +197,11 @@ def test_bad_input_is_one_sentence(two, tmp_path):
     with pytest.raises(DataError, match="nothing here"):
         evaluate(two, tmp_path / "gone")
     with pytest.raises(RunError, match="no site 'nobody'"):
-        evaluate(two, folder_of(draw(10, 2, root(7), 24), tmp_path / "new"), site="nobody")
+        evaluate(
+            two,
+            folder_of(draw_birds(10, 2, derive_aviary_key(7), 24), tmp_path / "new"),
+            site="nobody",
+        )
     with pytest.raises(ConfigError, match="unknown"):
         evaluate(two, tmp_path / "new", overrides=["data.labell=x"])
     (tmp_path / "empty").mkdir()

@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from vitrail.geometry.frames import problem
+from vitrail.geometry.frames import find_problem
 from vitrail.release.message import KEEP, Schema
 from vitrail.release.update import Update
 
@@ -40,19 +40,21 @@ class Guard:
             whose = f"{update.site!s:.40}, round {update.round!s:.40}, stage {update.stage!r:.40}"
             return f"it belongs to {whose}"
         return (
-            self._declared(update.tensors)
-            or self._counted(update, weight, limits)
-            or self._finite(update.tensors)
-            or self._orthonormal(update.tensors)
-            or self._bounded(update.tensors)
-            or self._kept(update.tensors, limits)
+            self._check_declared(update.tensors)
+            or self._check_counts(update, weight, limits)
+            or self._check_finite(update.tensors)
+            or self._check_frames(update.tensors)
+            or self._check_norms(update.tensors)
+            or self._check_kept(update.tensors, limits)
         )
 
     def total_refusal(self, tensors: Mapping[str, Tensor]) -> str | None:
         """Why the mean of updates that nobody saw is refused, or None."""
-        return self._finite(tensors) or self._orthonormal(tensors) or self._bounded(tensors)
+        return (
+            self._check_finite(tensors) or self._check_frames(tensors) or self._check_norms(tensors)
+        )
 
-    def _declared(self, tensors: Mapping[str, Tensor]) -> str | None:
+    def _check_declared(self, tensors: Mapping[str, Tensor]) -> str | None:
         names = {field.name for field in self.schema.up}
         if missing := sorted(names - set(tensors)):
             return f"tensor {missing[0]!r} is missing"
@@ -68,12 +70,14 @@ class Guard:
                 )
         return None
 
-    def _counted(self, update: Update, weight: float, limits: Mapping[str, float]) -> str | None:
+    def _check_counts(
+        self, update: Update, weight: float, limits: Mapping[str, float]
+    ) -> str | None:
         if not math.isfinite(weight) or weight < 0:
             return f"its weight is {weight}"
         if set(update.counts) != set(self.schema.counts):
-            told = str(sorted(update.counts))
-            return f"it counts {told:.80}, not {sorted(self.schema.counts)}"
+            names = str(sorted(update.counts))
+            return f"it counts {names:.80}, not {sorted(self.schema.counts)}"
         for name, value in update.counts.items():
             if not isinstance(value, int | float) or not 1 <= value <= _LARGEST_COUNT:
                 return f"count {name!r} is {value!r:.40}"
@@ -81,15 +85,15 @@ class Guard:
                 return f"count {name!r} is {value}, more than {limits[name]} is impossible"
         if extra := sorted(set(update.metrics) - set(self.schema.metrics)):
             return f"metric {extra[0]!r:.80} was not declared"
-        figures: Mapping[str, object] = update.metrics  # what arrived may be anything
-        for name, figure in figures.items():
-            if figure is None or isinstance(figure, float):
+        metrics: Mapping[str, object] = update.metrics  # what arrived may be anything
+        for name, metric in metrics.items():
+            if metric is None or isinstance(metric, float):
                 continue
-            if not isinstance(figure, int) or abs(figure) > _LARGEST_COUNT:
+            if not isinstance(metric, int) or abs(metric) > _LARGEST_COUNT:
                 return f"metric {name!r} is not a number"
         return None
 
-    def _finite(self, tensors: Mapping[str, Tensor]) -> str | None:
+    def _check_finite(self, tensors: Mapping[str, Tensor]) -> str | None:
         """One sum per tensor is 40 times cheaper than a look at every element."""
         for name, tensor in tensors.items():
             if tensor.is_floating_point() and not math.isfinite(
@@ -98,15 +102,15 @@ class Guard:
                 return f"tensor {name!r} has values that are not finite"
         return None
 
-    def _orthonormal(self, tensors: Mapping[str, Tensor]) -> str | None:
+    def _check_frames(self, tensors: Mapping[str, Tensor]) -> str | None:
         for field in self.schema.up:
             if field.geometry == "euclidean":
                 continue
-            if reason := problem(tensors[field.name]):
+            if reason := find_problem(tensors[field.name]):
                 return f"tensor {field.name!r} is not made of frames: {reason}"
         return None
 
-    def _bounded(self, tensors: Mapping[str, Tensor]) -> str | None:
+    def _check_norms(self, tensors: Mapping[str, Tensor]) -> str | None:
         moved = 0.0
         for field in self.schema.up:
             tensor = tensors[field.name]
@@ -126,7 +130,7 @@ class Guard:
             )
         return None
 
-    def _kept(self, tensors: Mapping[str, Tensor], limits: Mapping[str, float]) -> str | None:
+    def _check_kept(self, tensors: Mapping[str, Tensor], limits: Mapping[str, float]) -> str | None:
         """What is kept whole: as many rows in each tensor, no more than possible, sane values."""
         rows = {field.name: len(tensors[field.name]) for field in self.schema.up_kept}
         if len(set(rows.values())) > 1:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from vitrail.aggregate.rule import RULES, Metrics, SeesAll, Tensors
+from vitrail.aggregate.rule import RULES, Metrics, PerSiteRule, Tensors
 
 
 @RULES.register("median")
-class Median(SeesAll):
+class Median(PerSiteRule):
     """The median of each coordinate (Yin et al. 2018, arXiv:1803.01498)."""
 
     weighs = False
@@ -23,7 +23,7 @@ class Median(SeesAll):
 
 
 @RULES.register("trimmed-mean")
-class TrimmedMean(SeesAll):
+class TrimmedMean(PerSiteRule):
     """The mean without the largest and smallest `aggregate.trim` share of each coordinate."""
 
     weighs = False
@@ -37,7 +37,7 @@ class TrimmedMean(SeesAll):
 
 
 @RULES.register("krum")
-class Krum(SeesAll):
+class Krum(PerSiteRule):
     """The update closest to its neighbors (Blanchard et al. 2017, arXiv:1703.02757).
 
     With n updates and f = `aggregate.byzantine`, each is scored by the sum of squared

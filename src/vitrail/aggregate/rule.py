@@ -34,12 +34,12 @@ class Group:
 
     def unpack(self, flat: Tensor) -> Tensors:
         """A vector back as named tensors of the declared types."""
-        found, at = {}, 0
+        tensors, at = {}, 0
         for field in self.fields:
             size = int(torch.Size(field.shape).numel())
-            found[field.name] = flat[at : at + size].view(field.shape).to(field.dtype)
+            tensors[field.name] = flat[at : at + size].view(field.shape).to(field.dtype)
             at += size
-        return found
+        return tensors
 
 
 class Rule:
@@ -71,7 +71,7 @@ class Rule:
         )
 
 
-class SeesAll(Rule):
+class PerSiteRule(Rule):
     """A rule that must see every update; it cannot work on secure sums."""
 
     needs = "all"

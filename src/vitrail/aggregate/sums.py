@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitrail.aggregate.guard import Guard
-from vitrail.aggregate.rule import RULES, Group, Metrics, Rule, SeesAll, Tensors
+from vitrail.aggregate.rule import RULES, Group, Metrics, PerSiteRule, Rule, Tensors
 from vitrail.config.schema import Aggregate
 from vitrail.release.message import Schema
 from vitrail.release.update import Update
@@ -35,15 +35,15 @@ class Sums:
     @property
     def model(self) -> Tensors:
         """The aggregated model tensors, without the `model/` prefix."""
-        return _model(self.tensors)
+        return _select_model_tensors(self.tensors)
 
 
-def _model(tensors: Mapping[str, Tensor]) -> Tensors:
+def _select_model_tensors(tensors: Mapping[str, Tensor]) -> Tensors:
     return {n.removeprefix("model/"): t for n, t in tensors.items() if n.startswith("model/")}
 
 
 @dataclass
-class _Running:
+class _RunningSum:
     rule: Rule
     sent: Tensor
     total: Tensor | None = None
@@ -57,7 +57,7 @@ class _Running:
         self.total = lifted if self.total is None else self.total.add_(lifted)
 
     def finish(self, weights: list[float], noise: SumNoise | None) -> tuple[Tensors, Metrics]:
-        if isinstance(self.rule, SeesAll):
+        if isinstance(self.rule, PerSiteRule):
             order = torch.tensor(weights, dtype=torch.float64)
             return self.rule.choose(torch.stack(self.all), order, self.sent)
         if self.total is None:
@@ -66,7 +66,7 @@ class _Running:
         return self.rule.finish(total, sum(weights), self.sent)
 
 
-def rules_of(
+def make_rules(
     schema: Schema, sent: Mapping[str, Tensor], options: Aggregate
 ) -> Iterator[tuple[Rule, Tensor]]:
     """The rules that add up a message, in declared order, each with its part of what was sent."""
@@ -96,7 +96,7 @@ class Aggregator:
         self._accepted: list[str] = []
         self._refused: dict[str, str] = {}
         self._kept: dict[str, Tensors] = {}
-        self._groups = [_Running(*each) for each in rules_of(schema, sent, options)]
+        self._groups = [_RunningSum(rule, part) for rule, part in make_rules(schema, sent, options)]
 
     def offer(
         self,
@@ -118,7 +118,7 @@ class Aggregator:
         if whole := {f.name: update.tensors[f.name] for f in self.guard.schema.up_kept}:
             self._kept[update.site] = whole
         if self._whole and weight > 0:
-            self._models[update.site] = _model(update.tensors)
+            self._models[update.site] = _select_model_tensors(update.tensors)
         self._weights.append(weight)
         self._accepted.append(update.site)
         return None
@@ -137,9 +137,9 @@ class Aggregator:
         metrics: Metrics = {}
         if sum(self._weights) > 0:
             for running in self._groups:
-                found, figures = running.finish(self._weights, noise)
-                tensors |= found
-                metrics |= figures
+                finished, rule_metrics = running.finish(self._weights, noise)
+                tensors |= finished
+                metrics |= rule_metrics
         return Sums(
             tensors,
             metrics,

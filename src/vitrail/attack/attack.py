@@ -1,55 +1,41 @@
-"""What an attack is: a scene in, images (or scores) out. Attacks register beside themselves."""
+"""What an attack is: a view of a server in, findings out. Attacks register beside themselves."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, get_args
 
 from pydantic import ValidationError
-from torch import Tensor
 
-from vitrail.attack.budget import Job
-from vitrail.attack.scene import Scene
-from vitrail.attack.threat import ThreatModel
-from vitrail.config.load import explain
-from vitrail.config.schema import Table
+from vitrail.attack.findings import Findings
+from vitrail.attack.job import Job
+from vitrail.attack.view import Needs, View
+from vitrail.config.load import to_config_error
+from vitrail.config.schema import Section
+from vitrail.errors import ConfigError, suggest_name
 from vitrail.registry import Registry
-
-Needs = Literal["update", "gradient"]
-Kind = Literal["images", "patches", "members", "shared"]
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """What an attack found: images [k, n, C, H, W] from 0 to 1, and the loss of each site's.
-
-    `labels` are those the attacker believed in. `figures` are the attack's own numbers.
-    """
-
-    images: Tensor
-    labels: Tensor | None
-    loss: Tensor
-    threat: ThreatModel
-    iterations: int = 0
-    seconds: float = 0.0
-    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 class Attack:
     """One way to find something out. `needs` says what it works on; `Options` are its keys.
 
-    `kind` says what comes out: images, patches that explain prototypes, or who was a member; or
-    that it looks at images that were shared.
+    An `adaptive` attacker looks at several rounds together and leaves out what a defense noised.
     """
 
     summary: ClassVar[str] = ""
     paper: ClassVar[str] = ""
-    needs: ClassVar[Needs] = "update"
-    kind: ClassVar[Kind] = "images"
+    needs: ClassVar[Needs] = "updates"
     adaptive: ClassVar[bool] = False
-    Options: ClassVar[type[Table]] = Table
+    Options: ClassVar[type[Section]] = Section
+
+    def __init_subclass__(cls) -> None:
+        if cls.needs not in get_args(Needs):
+            raise ConfigError(
+                f"an attack cannot need {cls.needs!r}",
+                where=cls.__name__,
+                hint=suggest_name(cls.needs, get_args(Needs)),
+            )
 
     def __init__(
         self, name: str, options: Mapping[str, Any] | None = None, source: str = "config"
@@ -60,11 +46,11 @@ class Attack:
                 json.dumps(dict(options or {})), strict=True
             )
         except ValidationError as err:
-            raise explain(err, source, self.Options, f"attack.{name}") from None
+            raise to_config_error(err, source, self.Options, f"attack.{name}") from None
 
-    def recover(self, scene: Scene, job: Job) -> Recovery:
-        """Try to get the images of every site of a scene back."""
-        raise NotImplementedError(f"{type(self).__name__} must define recover")
+    def run(self, view: View, job: Job) -> Findings:
+        """Try what can be tried with a server's view; `job.truth` is for scoring only."""
+        raise NotImplementedError(f"{type(self).__name__} must define run")
 
 
 ATTACKS: Registry[type[Attack]] = Registry("attack", "attacks")

@@ -20,17 +20,17 @@ def descend(
 ) -> int:
     """Move `leaves` so that `loss`, which draws its own batch at each call, becomes small; returns
     how many steps were made before it was too `late`."""
-    own = list(leaves)
-    means, squares = ([torch.zeros_like(p) for p in own] for _ in range(2))
-    counts = [torch.zeros(()) for _ in own]
+    parameters = list(leaves)
+    means, squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
+    counts = [torch.zeros(()) for _ in parameters]
     for step in range(steps):
         if late():
             return step
         value = loss()
-        slopes = torch.autograd.grad(value, own)
+        slopes = torch.autograd.grad(value, parameters)
         with torch.no_grad():
             adam(
-                own, list(slopes), means, squares, [], counts, foreach=False, amsgrad=False,
+                parameters, list(slopes), means, squares, [], counts, foreach=False, amsgrad=False,
                 beta1=0.9, beta2=0.999, lr=1e-3 if step < 0.7 * steps else 2e-4,
                 weight_decay=0.0, eps=1e-8, maximize=False,
             )  # fmt: skip

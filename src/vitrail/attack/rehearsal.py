@@ -18,54 +18,61 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitrail.attack.reading import MODEL, View
-from vitrail.attack.reading import Server as Desk
-from vitrail.attack.trial import Case
-from vitrail.attack.truth import Rows, Truth, truth_at
+from vitrail.attack.ground_truth import GroundTruth, KnownTruth
+from vitrail.attack.scene import Scene
+from vitrail.attack.server_view import MODEL, ServerView, SiteAnswer
+from vitrail.attack.true_images import Rows, load_truth_at
+from vitrail.attack.view import SceneView
 from vitrail.config import Loaded
-from vitrail.data.partition import SiteRows
+from vitrail.data.partition.partition import SiteRows
 from vitrail.engine.federation import Federation
-from vitrail.engine.hire import host_of
-from vitrail.engine.host import Host
-from vitrail.engine.loaded import Run
-from vitrail.engine.tasks import Down, Task
-from vitrail.engine.transcript import Received
+from vitrail.engine.site_turn import Host
+from vitrail.engine.storage.transcript import ReceivedUpdate
+from vitrail.engine.tasks import RoundMessage, Task
+from vitrail.engine.workers.make_pool import make_host
 from vitrail.errors import ConfigError
-from vitrail.methods.server import Server
+from vitrail.methods.base.server import Server
+from vitrail.release.defenses.private import PrivateDefense
 from vitrail.release.message import digest
-from vitrail.release.private import Private
 from vitrail.release.update import Update
 from vitrail.rng import Key
+from vitrail.runs.opened_run import Run
 
-Which = Literal["start", "trained"]
+SentModel = Literal["start", "trained"]
 
 
 @dataclass(frozen=True)
-class Stage:
+class RehearsalSetup:
     """How a rehearsal is set up: images in all, images a site, epochs, and which model is sent."""
 
     images: int = 10
     per_site: int = 1
     epochs: int = 1
     batch_size: int | None = None  # left out: all images of a site at once
-    model: Which = "start"
+    model: SentModel = "start"
     rounds: int = 4
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Cases for attackers of one round and of several, and how much noise the defense added.
+    """Scenes for attackers of one round and of several, and how much noise the defense added.
 
     `energy` is |released - what would have left without defenses| / |change|, the mean over
     sites in the first round, over all trained numbers that left.
     """
 
-    once: Case
-    often: Case
+    once: Scene
+    often: Scene
+    truth: GroundTruth
     energy: float
 
+    @property
+    def view(self) -> SceneView:
+        """What the server of the rehearsal has."""
+        return SceneView([self.once], [self.often])
 
-def rows_for(federation: Federation, stage: Stage, key: Key) -> list[Rows]:
+
+def draw_rows(federation: Federation, stage: RehearsalSetup, key: Key) -> list[Rows]:
     """Training images of the federation, drawn from `key`, dealt out to imaginary sites."""
     everyone = np.concatenate([site.train for site in federation.sites.values()])
     if stage.images < 1 or stage.per_site < 1 or stage.images % stage.per_site:
@@ -83,69 +90,72 @@ def rows_for(federation: Federation, stage: Stage, key: Key) -> list[Rows]:
 
 
 def rehearse(
-    run: Run, federation: Federation, rows: Sequence[Rows], stage: Stage, key: Key
+    run: Run, federation: Federation, rows: Sequence[Rows], stage: RehearsalSetup, key: Key
 ) -> Rehearsal:
     """Play some rounds of imaginary sites with the defenses of a run, and without them once."""
-    loaded = _short(run, stage)
-    desk = Desk(run, loaded)
+    loaded = _make_rehearsal_config(run, stage)
+    server = ServerView(run, loaded)
     if stage.model == "trained":
-        desk.network.load_state_dict(run.model().network.state_dict())
-        desk.start = {n: t.clone() for n, t in desk.network.state_dict().items()}
+        server.network.load_state_dict(run.model().network.state_dict())
+        server.start = {n: t.clone() for n, t in server.network.state_dict().items()}
     sites = {
-        f"imagined-{i:02d}": SiteRows(f"imagined-{i:02d}", own, np.empty(0, np.int64))
-        for i, own in enumerate(rows)
+        f"imagined-{i:02d}": SiteRows(f"imagined-{i:02d}", images, np.empty(0, np.int64))
+        for i, images in enumerate(rows)
     }
     imagined = replace(federation, sites=sites)
     with tempfile.TemporaryDirectory(prefix="vitrail-") as folder:
-        host = host_of(desk.plan, desk.network, imagined, Path(folder) / "defended")
-        _as_in(run, federation, host)
-        views, first = _rounds(desk, host, sites, stage.rounds)
-        desk.network.load_state_dict(desk.start)  # the first host left its own values in it
-        bare = host_of(desk.plan, desk.network, imagined, Path(folder) / "bare")
+        host = make_host(server.plan, server.network, imagined, Path(folder) / "defended")
+        _match_run_noise(run, federation, host)
+        answers, first = _play_rounds(server, host, sites, stage.rounds)
+        server.network.load_state_dict(server.start)  # the first host left its own values in it
+        bare = make_host(server.plan, server.network, imagined, Path(folder) / "bare")
         bare.defenses = ()
-        _, plain = _rounds(desk, bare, sites, 1)
-    truths: list[Truth] = [truth_at(federation, own, key.at("others")) for own in rows]
-    once = desk.scene([own[:1] for own in views], stage.per_site, "update")
-    often = desk.scene(views, stage.per_site, "update")
-    energy = _energy(desk, first, plain)
-    return Rehearsal(Case(once, tuple(truths)), Case(often, tuple(truths)), energy)
+        _, plain = _play_rounds(server, bare, sites, 1)
+    truths = {
+        name: load_truth_at(federation, images, key.at("others"))
+        for name, images in zip(sites, rows, strict=True)
+    }
+    once = server.make_scene([rounds[:1] for rounds in answers], stage.per_site, "update")
+    often = server.make_scene(answers, stage.per_site, "update")
+    energy = _compute_noise_energy(server, first, plain)
+    return Rehearsal(once, often, KnownTruth(truths), energy)
 
 
-def _as_in(run: Run, federation: Federation, host: Host) -> None:
+def _match_run_noise(run: Run, federation: Federation, host: Host) -> None:
     """Give the imaginary sites the noise of the run's own: that of a site of median size, in a run
     of as many rounds, however few images and rounds are rehearsed."""
     size = int(np.median([len(rows.train) for rows in federation.sites.values()]))
-    for own, defense in zip(Desk(run).plan.defenses(), host.defenses, strict=True):
+    for planned, defense in zip(ServerView(run).plan.defenses(), host.defenses, strict=True):
         defense.reckoned = size
-        if isinstance(own, Private):
-            noise = own.multiplier("", size)
+        if isinstance(planned, PrivateDefense):
+            noise = planned.multiplier("", size)
             defense.options = defense.options.model_copy(update={"noise": noise})
 
 
-def _short(run: Run, stage: Stage) -> Loaded:
+def _make_rehearsal_config(run: Run, stage: RehearsalSetup) -> Loaded:
     """The run's configuration with the rehearsal's few steps, and nothing masked: what an update
     tells is asked of one that can be seen."""
-    own = run.loaded.config
+    config = run.loaded.config
     size = stage.batch_size or stage.per_site
-    changed = own.run.model_copy(
+    changed = config.run.model_copy(
         update={
-            "rounds": max(own.run.rounds, stage.rounds),
+            "rounds": max(config.run.rounds, stage.rounds),
             "local_epochs": stage.epochs,
             "batch_size": size,
             "device": "cpu",
         }
     )
-    seen = own.release.model_copy(update={"secure_sum": False})
-    return replace(run.loaded, config=own.model_copy(update={"run": changed, "release": seen}))
+    seen = config.release.model_copy(update={"secure_sum": False})
+    return replace(run.loaded, config=config.model_copy(update={"run": changed, "release": seen}))
 
 
-def _rounds(
-    desk: Desk, host: Host, sites: dict[str, SiteRows], count: int
-) -> tuple[list[list[View]], list[Update]]:
-    """Views by site and round, and the updates of the first round; the mean goes on."""
-    plan = desk.plan
+def _play_rounds(
+    observer: ServerView, host: Host, sites: dict[str, SiteRows], count: int
+) -> tuple[list[list[SiteAnswer]], list[Update]]:
+    """Answers by site and round, and the updates of the first round; the mean goes on."""
+    plan = observer.plan
     values = host.model.values.clone()
-    found: list[list[View]] = [[] for _ in sites]
+    answers: list[list[SiteAnswer]] = [[] for _ in sites]
     first: list[Update] = []
     roster = {name: {"examples": float(len(rows.train))} for name, rows in sites.items()}
     for round_ in range(1, count + 1):
@@ -153,12 +163,13 @@ def _rounds(
         server = Server(plan.layout, stage.shared, stage.arrives, values)
         server.roster = roster
         sent = {n: t.clone() for n, t in plan.method.open(server, ctx).items()}
-        down = Down(round_, sent, digest({"round": round_, "stage": ctx.stage}, sent))
+        down = RoundMessage(round_, sent, digest({"round": round_, "stage": ctx.stage}, sent))
         total: dict[str, Tensor] = {}
         for at, name in enumerate(sites):
             update = host.turn(Task(name, round_, len(sites), evaluate=False), down).update
             images = len(sites[name].train)
-            found[at].append(desk.view(round_, sent, Received(update, 1.0, None), images))
+            received = ReceivedUpdate(update, 1.0, None)
+            answers[at].append(observer.read_answer(round_, sent, received, images))
             first += [update] if round_ == 1 else []
             for key, tensor in update.tensors.items():
                 total[key] = total.get(key, torch.zeros(())) + tensor / len(sites)
@@ -166,16 +177,18 @@ def _rounds(
         for name, view in views.items():
             if MODEL + name in total:
                 view.copy_(total[MODEL + name])
-    return found, first
+    return answers, first
 
 
-def _energy(desk: Desk, released: Sequence[Update], plain: Sequence[Update]) -> float:
-    trained = {MODEL + spec.name for spec in desk.plan.layout.specs if spec.trainable}
+def _compute_noise_energy(
+    observer: ServerView, released: Sequence[Update], plain: Sequence[Update]
+) -> float:
+    trained = {MODEL + spec.name for spec in observer.plan.layout.specs if spec.trainable}
     ratios = []
     for one, other in zip(released, plain, strict=True):
         noise = change = 0.0
-        for name in trained & set(other.tensors):
-            start = desk.start[name.removeprefix(MODEL)]
+        for name in sorted(trained & set(other.tensors)):  # a sum depends on its order
+            start = observer.start[name.removeprefix(MODEL)]
             noise += float((one.tensors[name] - other.tensors[name]).double().square().sum())
             change += float((other.tensors[name] - start).double().square().sum())
         ratios.append((noise / change) ** 0.5 if change else 0.0)

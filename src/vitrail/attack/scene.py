@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from vitrail.attack.recipe import Recipe
-from vitrail.attack.threat import Labels, Statistics, ThreatModel
-from vitrail.attack.victim import Victim
+from vitrail.attack.inversion.training_recipe import Recipe
+from vitrail.attack.inversion.victim import Victim
+from vitrail.attack.threat_model import Labels, Statistics, ThreatModel
 from vitrail.data.normalize import Normalize
 
 Named = Mapping[str, Tensor]
@@ -120,7 +120,7 @@ def one_step(
         batch_size=max(1, -(-images // steps)),
     )
     sent = {n: t.detach().clone() for n, t in network.state_dict().items()}
-    found = Victim(network).changes(sent, recipe, x, y)
+    changes = Victim(network).changes(sent, recipe, x, y)
     threat = ThreatModel(
         learning_rate=lr,
         local_steps=steps,
@@ -134,7 +134,7 @@ def one_step(
         shape=(int(x.shape[2]), int(x.shape[3]), int(x.shape[4])),
         classes=classes,
         sites=tuple(f"image {i}" for i in range(len(x))),
-        turns=(Turn(1, sent, {n: t.detach() for n, t in found.items()}, recipe),),
+        turns=(Turn(1, sent, {n: t.detach() for n, t in changes.items()}, recipe),),
         count=images,
         threat=threat,
         labels=y,

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vitrail.aggregate.subspace import AGREEMENT, DISTANCE
-from vitrail.engine.loaded import Run
+from vitrail.aggregate.subspace_rules import AGREEMENT, DISTANCE
 from vitrail.errors import RunError
-from vitrail.local.distance import FRAMES
+from vitrail.local.phases.subspace_distance import FRAMES
+from vitrail.runs.opened_run import Run
 
 Floats = npt.NDArray[np.float64]
-_SPREAD = 1.4826  # the median absolute deviation of a normal sample, times this, is its SD
+_MAD_TO_SD = 1.4826  # the median absolute deviation of a normal sample, times this, is its SD
 
 
 @dataclass(frozen=True)
-class Standing:
+class SubspaceDeviation:
     """A site and a class: how far the site's subspace is from the agreed one, and from the rest.
 
     `excess` is the distance over the median of all sites, in robust SDs of the site's class.
@@ -51,7 +51,7 @@ class Agreement:
     largest: float
     round: int
 
-    def apart(self) -> list[Standing]:
+    def rank_deviations(self) -> list[SubspaceDeviation]:
         """All sites and classes with a distance, those that stand apart most first.
 
         Sites without an image of a class leave its subspace nearly as it was, and all move by
@@ -59,14 +59,14 @@ class Agreement:
         """
         if self.distance is None:
             return []
-        excess = excesses(self.distance)
-        found = [
-            Standing(site, label, float(self.distance[i, j]), float(excess[i, j]))
+        excess = compute_excesses(self.distance)
+        deviations = [
+            SubspaceDeviation(site, label, float(self.distance[i, j]), float(excess[i, j]))
             for i, site in enumerate(self.sites)
             for j, label in enumerate(self.classes)
             if np.isfinite(self.distance[i, j])
         ]
-        return sorted(found, key=lambda one: -one.excess)
+        return sorted(deviations, key=lambda one: -one.excess)
 
     def to_json(self) -> dict[str, Any]:
         """Numbers by class and by site, for `--out FILE.json`."""
@@ -85,7 +85,7 @@ class Agreement:
         }
 
 
-def excesses(distance: Floats) -> Floats:
+def compute_excesses(distance: Floats) -> Floats:
     """Each distance [sites, classes] minus its class's median, in robust SDs of that class.
 
     A class in which all sites are equally far has no spread: nobody stands apart in it.
@@ -97,21 +97,21 @@ def excesses(distance: Floats) -> Floats:
     quiet = ~known.any(0)
     away[:, quiet] = 0.0
     middle = np.nanmedian(away, axis=0)
-    spread = _SPREAD * np.nanmedian(np.abs(away - middle), axis=0)
+    spread = _MAD_TO_SD * np.nanmedian(np.abs(away - middle), axis=0)
     ratio = (away - middle) / np.where(spread > 1e-9, spread, np.inf)
-    found: Floats = np.where(known, ratio, np.nan)
-    return found
+    excesses: Floats = np.where(known, ratio, np.nan)
+    return excesses
 
 
-_WHERE = f"{AGREEMENT}{FRAMES}/"
+_AGREEMENT_PREFIX = f"{AGREEMENT}{FRAMES}/"
 
 
 def averages_subspaces(run: Run) -> bool:
     """Whether the server of a run holds an agreement on subspaces."""
-    return _WHERE + "consensus" in run.state()
+    return _AGREEMENT_PREFIX + "consensus" in run.state()
 
 
-def agreement(run: Run) -> Agreement:
+def read_agreement(run: Run) -> Agreement:
     """What the server of a run with subspaces holds about the sites' agreement."""
     if not averages_subspaces(run):
         raise RunError(
@@ -119,7 +119,7 @@ def agreement(run: Run) -> Agreement:
             where=str(run.path),
             hint="A method that does: fedgrasp. A run needs at least one round.",
         )
-    state, where = run.state(), _WHERE
+    state, where = run.state(), _AGREEMENT_PREFIX
     distance = state.get(where + DISTANCE)
     p = run.config.model.subspaces.dimension
     return Agreement(

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vitrail.audit.effects import Covered
-from vitrail.audit.regions import Region
-from vitrail.audit.units import UnitEvidence
+from vitrail.audit.counterfactual.effects import CoveringEffect
+from vitrail.audit.counterfactual.prototype_evidence import UnitEvidence
+from vitrail.audit.counterfactual.regions import Region
 from vitrail.explain.evidence import Box
 
 Verdict = Literal["clear", "suspect", "biased"]
 Reading = Literal["shortcut", "minority", "open", "none"]
-LEVEL = 0.05
-WORDS: dict[Verdict, str] = {"clear": "no bias seen", "suspect": "suspect", "biased": "biased"}
+SIGNIFICANCE_LEVEL = 0.05
+VERDICT_WORDS: dict[Verdict, str] = {
+    "clear": "no bias seen",
+    "suspect": "suspect",
+    "biased": "biased",
+}
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Finding:
     the region moves the site's own model than random regions do and than it moves the shared
     model, in standard deviations.
     `p_value` is corrected for the number of classes the site has. `place` is the region with a
-    box for each of `rows` (positions among the desk's images) in pixels of the run's images;
+    box for each of `rows` (positions among the view's images) in pixels of the run's images;
     `box` the median over them in pixels of the originals, None for image-wide shortcuts; `where`
     says it in words. `units` are the shared model's prototypes of the class, one by one.
     """
@@ -44,7 +48,7 @@ class Finding:
     where: str
     swapped: dict[str, float]
     flipped: dict[str, float]
-    covered: dict[str, Covered]
+    covered: dict[str, CoveringEffect]
     rows: tuple[int, ...]
     units: tuple[UnitEvidence, ...] = ()
 
@@ -87,7 +91,8 @@ class Finding:
         return (
             f"At {self.site}, {self.spot} alone makes the site's own model say {self.label}: put "
             f"into images of other classes, the share of them taken for it "
-            f"{_change(self.flipped['local'])} (shared model: {_change(self.flipped['shared'])}); "
+            f"{_describe_change(self.flipped['local'])} (shared model: "
+            f"{_describe_change(self.flipped['shared'])}); "
             f"{self.undone}, that model is right in {100 * local.without:.0f} % of the images of "
             f"{self.label} instead of {100 * local.accuracy:.0f} % (shared model: "
             f"{100 * shared.without:.0f} % instead of {100 * shared.accuracy:.0f} %)."
@@ -123,7 +128,7 @@ class Finding:
         }
 
 
-def _change(share: float) -> str:
+def _describe_change(share: float) -> str:
     """A change of a share, in words."""
     points = round(100 * share)
     if points == 0:
@@ -131,8 +136,8 @@ def _change(share: float) -> str:
     return f"{'rises' if points > 0 else 'falls'} by {abs(points)} points"
 
 
-def verdict_of(p_value: float, raw_p: float) -> Verdict:
+def decide_verdict(p_value: float, raw_p: float) -> Verdict:
     """Biased if it survives the correction, suspect if only before it."""
-    if p_value < LEVEL:
+    if p_value < SIGNIFICANCE_LEVEL:
         return "biased"
-    return "suspect" if raw_p < LEVEL else "clear"
+    return "suspect" if raw_p < SIGNIFICANCE_LEVEL else "clear"

@@ -12,27 +12,27 @@ def main() -> None:
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
-    code = _called(debug)
+    code = _run_app(debug)
     try:
         sys.stdout.flush()  # else Python complains of a closed pipe after the last word
     except BrokenPipeError:
-        _unread()
+        _silence_stdout()
     sys.exit(code)
 
 
-def _called(debug: bool) -> int | str | None:
+def _run_app(debug: bool) -> int | str | None:
     """The exit code of the command that the words name."""
     try:
         from vitrail.cli.app import app
 
         app()
     except SystemExit as end:
-        if _came_of(end, BrokenPipeError):
-            _unread()
+        if _is_caused_by(end, BrokenPipeError):
+            _silence_stdout()
             return 0
-        return _stopped() if _came_of(end, KeyboardInterrupt) else end.code
+        return _report_stop() if _is_caused_by(end, KeyboardInterrupt) else end.code
     except KeyboardInterrupt:  # before typer had a say
-        return _stopped()
+        return _report_stop()
     except Exception as err:
         if debug:
             traceback.print_exc()
@@ -40,19 +40,19 @@ def _called(debug: bool) -> int | str | None:
     return 0
 
 
-def _came_of(end: BaseException | None, kind: type[BaseException]) -> bool:
+def _is_caused_by(end: BaseException | None, kind: type[BaseException]) -> bool:
     """Whether an exit came of something else: typer and rich make their own exit of it."""
     while end is not None and not isinstance(end, kind):
         end = end.__context__
     return end is not None
 
 
-def _stopped() -> int:
+def _report_stop() -> int:
     _say("stopped; what was finished is kept. `vitrail resume RUN` goes on.")
     return 130
 
 
-def _unread() -> None:
+def _silence_stdout() -> None:
     """Nobody reads stdout any more: what is left to say goes nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-from vitrail.audit.consensus import agreement, averages_subspaces
-from vitrail.audit.federation import Audit
-from vitrail.audit.finding import WORDS
-from vitrail.audit.gather import audit_run
-from vitrail.cli.using import Force, RunFolderPath, free_file, say
-from vitrail.engine.loaded import Run
+from vitrail.audit.audit_run import audit_run
+from vitrail.audit.consensus import averages_subspaces, read_agreement
+from vitrail.audit.federation_view import Audit
+from vitrail.audit.finding import VERDICT_WORDS
+from vitrail.cli.arguments import Force, RunFolderPath, check_free_file, print_note
+from vitrail.cli.progress import show_status
 from vitrail.errors import ConfigError
 from vitrail.files import write_json, write_text
-from vitrail.report.audit_page import Album, audit_page
-from vitrail.report.audit_words import leading, p_text
-from vitrail.report.consensus_picture import consensus_lines
-from vitrail.report.document.sights import keep_audit
-
-_EVERY = 5.0  # seconds between lines of progress where there is no terminal
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("audit")(audit)
+from vitrail.report.figures.consensus_picture import describe_consensus
+from vitrail.report.pages.audit_page import ExampleCollector, render_audit_page
+from vitrail.report.pages.audit_words import find_leading, format_p_value
+from vitrail.report.sections.audit_pictures import keep_audit
+from vitrail.runs.opened_run import Run
 
 
 def audit(
@@ -64,29 +52,31 @@ def audit(
     """
     _check(json, out, force)
     opened = Run(run)
-    album = Album()
-    with progress() as tell:
-        found = audit_run(opened, sites or None, tell=tell, keep=album, lenders=lenders or ())
+    album = ExampleCollector()
+    with show_status() as tell:
+        audited = audit_run(opened, sites or None, tell=tell, keep=album, lenders=lenders or ())
     if not sites:
-        keep_audit(opened, found, album.looks)  # for `vitrail report`
-    _print(found)
-    _agreement(opened)
+        keep_audit(opened, audited, album.examples)  # for `vitrail report`
+    _print(audited)
+    _print_agreement(opened)
     if json is not None:
-        write_json(json, found.to_json())
-        say(f"written: {json}")
+        write_json(json, audited.to_json())
+        print_note(f"written: {json}")
     if out is not None:
         shown = with_images or bool(opened.card.get("public"))
-        write_text(out, audit_page(opened, found, album.looks, shown))
-        say(f"written: {out}")
+        write_text(out, render_audit_page(opened, audited, album.examples, shown))
+        print_note(f"written: {out}")
         if with_images:
-            say("the report shows images of the audited sites: it is for those who may see them")
+            print_note(
+                "the report shows images of the audited sites: it is for those who may see them"
+            )
 
 
-def _agreement(run: Run) -> None:
+def _print_agreement(run: Run) -> None:
     """Where classes are subspaces, who stands apart from the agreed ones; the server knows that."""
     if averages_subspaces(run):
         typer.echo("\nSubspaces:")
-        for line in consensus_lines(agreement(run)):
+        for line in describe_consensus(read_agreement(run)):
             typer.echo(line)
 
 
@@ -100,47 +90,30 @@ def _check(json: Path | None, out: Path | None, force: bool) -> None:
         )
     for path in (json, out):
         if path is not None:
-            free_file(path, force)
+            check_free_file(path, force)
     if json is not None and json == out:
         raise ConfigError("both files have one name", where="--json")
 
 
-@contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """What is being done, on stderr: one line that changes, or a line now and then."""
-    console = Console(stderr=True)
-    if console.is_terminal:
-        with console.status("loading") as status:
-            yield lambda text: status.update(escape(text))
-        return
-    last = [time.monotonic()]
-
-    def tell(text: str) -> None:
-        if time.monotonic() - last[0] > _EVERY:
-            last[0] = time.monotonic()
-            print(text, file=sys.stderr, flush=True)
-
-    yield tell
-
-
-def _print(found: Audit) -> None:
+def _print(audited: Audit) -> None:
     """A line a site, then the worst finding in a sentence."""
-    wide = max(len(site.site) for site in found.sites)
-    for site in found.sites:
+    width = max(len(site.site) for site in audited.sites)
+    for site in audited.sites:
         top = site.findings[0] if site.findings else None
         if top is None:
-            told = "not tested"
+            result = "not tested"
         else:
-            verdict = found.verdict(top)
-            told = f"{WORDS[verdict]:<13} highest score {top.score:.1f} ({top.label})"
+            verdict = audited.verdict(top)
+            result = f"highest score {top.score:.1f} ({top.label})"
             if verdict != "clear":
-                told = f"{WORDS[verdict]:<13} {top.label}, p {p_text(found.p_value(top))}"
+                result = f"{top.label}, p {format_p_value(audited.p_value(top))}"
+            result = f"{VERDICT_WORDS[verdict]:<13} {result}"
         few = f"; too few images: {', '.join(site.skipped)}" if site.skipped else ""
-        typer.echo(f"{site.site:<{wide}}  {told}{few}")
-    worst = leading(found)
+        typer.echo(f"{site.site:<{width}}  {result}{few}")
+    worst = find_leading(audited)
     if worst is not None:
-        typer.echo(f"\n{worst.sentence}\nWhat to do: {found.action(worst)}.")
-    elif any(site.findings for site in found.sites):
+        typer.echo(f"\n{worst.sentence}\nWhat to do: {audited.action(worst)}.")
+    elif any(site.findings for site in audited.sites):
         typer.echo("\nNo bias seen.")
     else:
         typer.echo("\nNothing could be tested: too few images of each class, or one class only.")

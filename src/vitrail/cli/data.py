@@ -13,28 +13,28 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vitrail.cli.using import Force, Sets, free_file, say
+from vitrail.cli.arguments import DataOverrides, Force, check_free_file, print_note
 from vitrail.config import load, parse
 from vitrail.config.schema import Data
-from vitrail.data.check import Check, contact_sheet, guess
-from vitrail.data.check import check as look
-from vitrail.data.partition import Partition
-from vitrail.data.picture import partition_picture
-from vitrail.data.source import load as load_images
+from vitrail.data.inspect.image_check import Check, draw_contact_sheet, guess_data
+from vitrail.data.inspect.image_check import check as look
+from vitrail.data.load_images import load as load_images
+from vitrail.data.partition.partition import Partition
+from vitrail.data.partition.partition_picture import draw_partition
 from vitrail.engine.federation import Federation, assemble
 from vitrail.errors import ConfigError, DataError, VitrailError
 from vitrail.files import write_json
-from vitrail.rng import server
+from vitrail.rng import derive_server_key
 
-app = typer.Typer(help="Look at images before anything is trained.", no_args_is_help=True)
+data = typer.Typer(help="Look at images before anything is trained.", no_args_is_help=True)
 
-_KEY = server(0).at("check")
+_KEY = derive_server_key(0).at("check")
 _SHEET_SIZE = 96
 _MOST_CLASSES = 12
 _MOST_SITES = 40
 
 
-@app.command("check")
+@data.command("check")
 def check(
     path: Annotated[Path, typer.Argument(help="Images: a folder, a table or an archive.")],
     sheet: Annotated[
@@ -42,26 +42,26 @@ def check(
         typer.Option("--contact-sheet", help="A PNG file with some images of every class."),
     ] = None,
     json: Annotated[Path | None, typer.Option("--json", help="A JSON file to write.")] = None,
-    sets: Sets = None,
+    sets: DataOverrides = None,
     force: Force = False,
 ) -> None:
     """Say what was found and list every broken, missing, duplicated or suspicious file."""
     for file in (sheet, json):
         if file is not None:
-            free_file(file, force)
-    section = described(path, sets or [])
-    found = look(section, Path.cwd(), _KEY)
-    for line in found.lines():
+            check_free_file(file, force)
+    section = describe_data(path, sets or [])
+    report = look(section, Path.cwd(), _KEY)
+    for line in report.lines():
         typer.echo(line)
     if json is not None:
-        write_json(json, plain(found))
+        write_json(json, check_to_json(report))
     if sheet is not None:
         _draw_sheet(section, sheet)
-    if not found.ok:
+    if not report.ok:
         raise typer.Exit(1)
 
 
-def described(path: Path, sets: list[str]) -> Data:
+def describe_data(path: Path, sets: list[str]) -> Data:
     """The guess for a path, with `data.key=value` overrides on top."""
     wrong = next((text for text in sets if not text.strip().startswith("data.")), None)
     if wrong is not None:
@@ -69,7 +69,7 @@ def described(path: Path, sets: list[str]) -> Data:
             f"{wrong!r} is no key of [data]", where="--set", hint="Write data.key=value."
         )
     try:
-        start = guess(path)
+        start = guess_data(path)
     except DataError:
         # What cannot be guessed can be said; a path that is not there cannot.
         if not sets or not path.exists():
@@ -79,44 +79,44 @@ def described(path: Path, sets: list[str]) -> Data:
     return parse(raw, Path.cwd(), "--set", sets).config.data
 
 
-def plain(found: Check) -> dict[str, Any]:
+def check_to_json(report: Check) -> dict[str, Any]:
     """A check as JSON values; sizes are lists of [width, height, images]."""
-    values = asdict(found)
-    values["sizes"] = [[w, h, n] for (w, h), n in found.sizes.items()]
-    kinds = Counter(problem.kind for problem in found.problems)
-    return {**values, "modes": dict(found.modes), "ok": found.ok, "problem_counts": dict(kinds)}
+    values = asdict(report)
+    values["sizes"] = [[w, h, n] for (w, h), n in report.sizes.items()]
+    kinds = Counter(problem.kind for problem in report.problems)
+    return {**values, "modes": dict(report.modes), "ok": report.ok, "problem_counts": dict(kinds)}
 
 
 def _draw_sheet(section: Data, sheet: Path) -> None:
     """A sheet of what can be read; if nothing can, the findings above say why."""
     small = section.model_copy(update={"image_size": _SHEET_SIZE, "broken": "skip"})
     try:
-        contact_sheet(load_images(small, Path.cwd(), _KEY), sheet)
-        say(f"written: {sheet}")
+        draw_contact_sheet(load_images(small, Path.cwd(), _KEY), sheet)
+        print_note(f"written: {sheet}")
     except VitrailError as err:
-        say(f"no contact sheet: {err}")
+        print_note(f"no contact sheet: {err}")
 
 
-@app.command("partition")
+@data.command("partition")
 def partition(
     file: Annotated[Path, typer.Argument(help="A TOML file.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The PNG file to write.")],
-    sets: Sets = None,
+    sets: DataOverrides = None,
     force: Force = False,
 ) -> None:
     """Draw which site would hold how many images of which class."""
-    free_file(out, force)
+    check_free_file(out, force)
     federation = assemble(load(file, sets or ()))
     images = federation.images
-    dealt = Partition(tuple(federation.sites.values()), federation.server_test)
-    partition_picture(dealt, images.labels, images.classes, out)
-    Console().print(_table(federation))
+    shares = Partition(tuple(federation.sites.values()), federation.server_test)
+    draw_partition(shares, images.labels, images.classes, out)
+    Console().print(_make_table(federation))
     if len(federation.server_test):
         typer.echo(f"{len(federation.server_test)} test images belong to no site")
-    say(f"written: {out}")
+    print_note(f"written: {out}")
 
 
-def _table(federation: Federation) -> Table:
+def _make_table(federation: Federation) -> Table:
     """Training images by site and class, and the test images of each site."""
     names = federation.images.classes
     shown = names[:_MOST_CLASSES]

@@ -8,27 +8,29 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from vitrail.audit.consensus import agreement
-from vitrail.cli.using import Force, RunFolderPath, Site, free_file, open_run, say
-from vitrail.data.decode import UnreadableError
-from vitrail.engine.loaded import Run, Which
-from vitrail.errors import ConfigError, DataError, nearest
+from vitrail.audit.consensus import read_agreement
+from vitrail.cli.arguments import (
+    Force,
+    RunFolderPath,
+    Site,
+    check_free_file,
+    open_run,
+    print_note,
+)
+from vitrail.data.decoding.decode import UnreadableError
+from vitrail.errors import ConfigError, DataError, suggest_name
 from vitrail.files import write_bytes, write_json, write_text
-from vitrail.report.beside import beside, rows_of
-from vitrail.report.consensus_picture import consensus_lines, consensus_picture
-from vitrail.report.evidence_page import evidence_page
-from vitrail.report.evidence_picture import evidence_picture
-from vitrail.report.explanation import Explained, Explainer, Gallery
-from vitrail.report.prototypes_page import prototypes_page
+from vitrail.report.explain_images import Explainer, Gallery, ImageExplanation
+from vitrail.report.figures.consensus_picture import describe_consensus, draw_consensus
+from vitrail.report.figures.evidence_picture import draw_evidence
+from vitrail.report.figures.prototypes_picture import draw_prototypes, iterate_site_models
+from vitrail.report.pages.evidence_page import render_evidence_page
+from vitrail.report.pages.prototypes_page import render_prototypes_page
+from vitrail.runs.opened_run import ModelKind, Run
 
-MOST = 200  # images a page can hold and still be opened
+MAX_IMAGES = 200  # images a page can hold and still be opened
 _FORMS = (".html", ".png", ".json")
 _PICTURES = (".png", ".svg", ".json")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("explain")(explain)
 
 
 def explain(
@@ -69,52 +71,52 @@ def explain(
 
     With --site, training patches of that site's own images are shown beside them.
     """
-    form = _form(out, image, prototypes, consensus, bool(others))
-    free_file(out, force)
+    form = _choose_form(out, image, prototypes, consensus, bool(others))
+    check_free_file(out, force)
     if consensus:
-        _consensus(open_run(run), out)
+        _write_consensus(open_run(run), out)
         return
-    which = _which(model)
+    which = _parse_which(model)
     if others:
-        write_bytes(out, _beside([run, *others], site, classes or (), top))
-        say(f"written: {out}")
+        write_bytes(out, _draw_beside([run, *others], site, classes or (), top))
+        print_note(f"written: {out}")
         return
     explainer = Explainer(open_run(run), site, which, classes or (), top)
     if image is None:
-        write_text(out, prototypes_page(explainer))
+        write_text(out, render_prototypes_page(explainer))
     else:
         _write(explainer, image, out, form)
-    say(f"written: {out}")
+    print_note(f"written: {out}")
 
 
-def _which(name: str | None) -> Which | None:
-    for which in get_args(Which):
+def _parse_which(name: str | None) -> ModelKind | None:
+    for which in get_args(ModelKind):
         if name == which:
-            return cast(Which, which)
+            return cast(ModelKind, which)
     if name is None:
         return None
     raise ConfigError(
-        f"there is no model {name!r}", where="--model", hint=nearest(name, get_args(Which))
+        f"there is no model {name!r}", where="--model", hint=suggest_name(name, get_args(ModelKind))
     )
 
 
-def _beside(runs: list[Path], site: str | None, classes: Sequence[str], top: int) -> bytes:
+def _draw_beside(runs: list[Path], site: str | None, classes: Sequence[str], top: int) -> bytes:
     if site is None:
         raise ConfigError(
             "patches belong to a site", where="--beside", hint="Name one with --site."
         )
-    rows = list(rows_of([open_run(run) for run in runs], site))
+    rows = list(iterate_site_models([open_run(run) for run in runs], site))
     for name in classes:
         if name not in rows[0][1].model.classes:
             raise ConfigError(
                 f"there is no class {name!r} in this run",
                 where="--class",
-                hint=nearest(name, rows[0][1].model.classes),
+                hint=suggest_name(name, rows[0][1].model.classes),
             )
-    return beside(rows, classes, top)
+    return draw_prototypes(rows, classes, top)
 
 
-def _form(
+def _choose_form(
     out: Path, image: Path | None, prototypes: bool, consensus: bool, several: bool = False
 ) -> str:
     """The kind of file, once the options fit each other."""
@@ -127,8 +129,8 @@ def _form(
     form = out.suffix.casefold()
     if several and not prototypes:
         raise ConfigError("--beside shows prototypes", where="explain", hint="Add --prototypes.")
-    own = (".png",) if several else (".html",)
-    valid = {"--image": _FORMS, "--prototypes": own, "--consensus": _PICTURES}[chosen[0]]
+    page_forms = (".png",) if several else (".html",)
+    valid = {"--image": _FORMS, "--prototypes": page_forms, "--consensus": _PICTURES}[chosen[0]]
     if form not in valid:
         raise ConfigError(
             f"an explanation cannot be written as {out.name!r}",
@@ -138,20 +140,20 @@ def _form(
     return form
 
 
-def _consensus(run: Run, out: Path) -> None:
+def _write_consensus(run: Run, out: Path) -> None:
     """How far the sites agree: a picture or numbers, and the ends of it in words."""
-    found = agreement(run)
+    agreement = read_agreement(run)
     if out.suffix.casefold() == ".json":
-        write_json(out, found.to_json())
+        write_json(out, agreement.to_json())
     else:
-        consensus_picture(found, out)
-    for line in consensus_lines(found):
+        draw_consensus(agreement, out)
+    for line in describe_consensus(agreement):
         typer.echo(line)
-    say(f"written: {out}")
+    print_note(f"written: {out}")
 
 
 def _write(explainer: Explainer, path: Path, out: Path, form: str) -> None:
-    gallery = Gallery.at(explainer.run, path)
+    gallery = Gallery.find(explainer.run, path)
     if not len(gallery):
         raise DataError("there is no image here", where=str(path))
     if form == ".png" and len(gallery) > 1:
@@ -160,40 +162,48 @@ def _write(explainer: Explainer, path: Path, out: Path, form: str) -> None:
             where="--out",
             hint="Use a name in .html or .json, or give one image.",
         )
-    if form == ".html" and len(gallery) > MOST:
+    if form == ".html" and len(gallery) > MAX_IMAGES:
         raise ConfigError(
             f"a page of {len(gallery)} images could not be opened",
             where="--image",
-            hint=f"Give at most {MOST}, or write .json.",
+            hint=f"Give at most {MAX_IMAGES}, or write .json.",
         )
-    if not explainer.parts:
-        say("this model has no parts: Grad-CAM maps instead, which do not add up to the logit")
-    found, broken = _explained(explainer, gallery, path)
+    if not explainer.has_parts:
+        print_note(
+            "this model has no parts: Grad-CAM maps instead, which do not add up to the logit"
+        )
+    explanations, broken = _explain_all(explainer, gallery, path)
     if form == ".html":
-        write_text(out, evidence_page(explainer, found, broken))
+        write_text(out, render_evidence_page(explainer, explanations, broken))
     elif form == ".png":
-        write_bytes(out, evidence_picture(explainer, found[0]))
+        write_bytes(out, draw_evidence(explainer, explanations[0]))
     elif path.is_file() and len(gallery) == 1:
-        write_json(out, found[0].plain())
+        write_json(out, explanations[0].to_json())
     else:
-        write_json(out, [{"image": one.name, "evidence": one.plain()} for one in found])
+        write_json(
+            out,
+            [
+                {"image": explanation.name, "evidence": explanation.to_json()}
+                for explanation in explanations
+            ],
+        )
 
 
-def _explained(
+def _explain_all(
     explainer: Explainer, gallery: Gallery, path: Path
-) -> tuple[list[Explained], list[tuple[str, str]]]:
+) -> tuple[list[ImageExplanation], list[tuple[str, str]]]:
     """What could be read and explained, and what could not be read and why."""
-    found: list[Explained] = []
+    explanations: list[ImageExplanation] = []
     broken: list[tuple[str, str]] = []
     for name, image in gallery.open():
         if isinstance(image, UnreadableError):
             broken.append((name, str(image)))
-            say(f"{name} {image}")
+            print_note(f"{name} {image}")
         else:
-            one = explainer(name, image)
-            found.append(one)
-            share = 100 * one.probabilities[one.predicted]
-            typer.echo(f"{name}: {one.classes[one.predicted]} ({share:.1f} %)")
-    if not found:
+            explanation = explainer(name, image)
+            explanations.append(explanation)
+            share = 100 * explanation.probabilities[explanation.predicted]
+            typer.echo(f"{name}: {explanation.classes[explanation.predicted]} ({share:.1f} %)")
+    if not explanations:
         raise DataError(f"{broken[0][0]} {broken[0][1]}", where=str(path))
-    return found, broken
+    return explanations, broken

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.using import Force, RunFolderPath, Site, open_run
-from vitrail.engine.export import export as write_model
+from vitrail.cli.arguments import Force, RunFolderPath, Site, open_run
+from vitrail.runs.export_model import export as write_model
 
 
 def export(

@@ -10,20 +10,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vitrail.audit.fidelity import FidelityReport, fidelity
-from vitrail.cli.using import Force, Site, free_file, open_run, say
+from vitrail.audit.map_fidelity import FidelityReport, measure_fidelity
+from vitrail.cli.arguments import Force, Site, check_free_file, open_run, print_note
 from vitrail.errors import ConfigError
 from vitrail.files import write_json, write_text
-from vitrail.report.fidelity_page import COLUMNS, fidelity_page, title_of
-from vitrail.report.fidelity_picture import fidelity_picture
+from vitrail.report.figures.fidelity_picture import draw_fidelity
+from vitrail.report.pages.fidelity_page import COLUMNS, describe_defenses, render_fidelity_page
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("fidelity")(command)
-
-
-def command(
+def fidelity(
     baseline: Annotated[Path, typer.Argument(metavar="RUN_A", help="The run without a defense.")],
     others: Annotated[
         list[Path], typer.Argument(metavar="RUN_B...", help="The runs with one, same images.")
@@ -42,14 +37,14 @@ def command(
     """Compare the explanations of runs with those of a run without a defense, image by image."""
     _check(json, out, force)
     first = open_run(baseline)
-    found = fidelity(first, [open_run(path) for path in others], images, site)
-    _print(found)
+    report = measure_fidelity(first, [open_run(path) for path in others], images, site)
+    _print(report)
     if json is not None:
-        write_json(json, found.plain())
-        say(f"written: {json}")
+        write_json(json, report.to_json())
+        print_note(f"written: {json}")
     if out is not None:
-        _draw(found, out, with_images or bool(first.card.get("public")))
-        say(f"written: {out}")
+        _draw(report, out, with_images or bool(first.card.get("public")))
+        print_note(f"written: {out}")
 
 
 def _check(json: Path | None, out: Path | None, force: bool) -> None:
@@ -62,12 +57,12 @@ def _check(json: Path | None, out: Path | None, force: bool) -> None:
         )
     for path in (json, out):
         if path is not None:
-            free_file(path, force)
+            check_free_file(path, force)
 
 
-def _draw(found: FidelityReport, out: Path, shown: bool) -> None:
+def _draw(report: FidelityReport, out: Path, shown: bool) -> None:
     if out.suffix.casefold() != ".png":
-        write_text(out, fidelity_page(found, shown))
+        write_text(out, render_fidelity_page(report, shown))
         return
     if not shown:
         raise ConfigError(
@@ -75,23 +70,23 @@ def _draw(found: FidelityReport, out: Path, shown: bool) -> None:
             where="--out",
             hint="Add --with-images for somebody who may see them, or write an .html page.",
         )
-    fidelity_picture(found, out)
+    draw_fidelity(report, out)
 
 
-def _print(found: FidelityReport) -> None:
+def _print(report: FidelityReport) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)  # a file has room for all columns
-    head = f"{found.images} images, baseline {found.baseline}: accuracy {found.accuracy:.3f}"
+    head = f"{report.images} images, baseline {report.baseline}: accuracy {report.accuracy:.3f}"
     console.print(Text(head))
     table = Table(box=None, pad_edge=False)
     table.add_column("defense")
     for name in ("accuracy", "same answer", *COLUMNS.values(), "deletion", "failures"):
         table.add_column(name, justify="right")
-    for run in found.runs:
+    for run in report.runs:
         values = [run.figures.get(name) for name in COLUMNS]
         table.add_row(
-            title_of(run),
+            describe_defenses(run),
             f"{run.accuracy:.3f}",
             f"{run.agreement:.3f}",
             *("undefined" if v is None else f"{v:.3g}" for v in values),
@@ -99,10 +94,14 @@ def _print(found: FidelityReport) -> None:
             str(run.failures),
         )
     console.print(table)
-    for run in found.runs:
+    for run in report.runs:
         if run.prototype_drift is not None:
-            console.print(Text(f"{title_of(run)}: prototype drift {run.prototype_drift:.3f}"))
+            console.print(
+                Text(f"{describe_defenses(run)}: prototype drift {run.prototype_drift:.3f}")
+            )
         if run.subspace_angle is not None:
-            console.print(Text(f"{title_of(run)}: subspace angle {run.subspace_angle:.1f} degrees"))
+            console.print(
+                Text(f"{describe_defenses(run)}: subspace angle {run.subspace_angle:.1f} degrees")
+            )
         for note in run.notes:
             console.print(Text(f"note: {run.run}: {note}"))

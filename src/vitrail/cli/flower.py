@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vitrail.errors import ConfigError, RunError
-from vitrail.flower.processes import INSTALL
+from vitrail.flower.flower_processes import INSTALL
 
 flower = typer.Typer(
     name="flower",
@@ -24,12 +24,7 @@ Insecure = Annotated[
 _WARNING = "INSECURE: no encryption, no authentication. Never use this with real images."
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.add_typer(flower, name="flower")
-
-
-def _needs_flower() -> None:
+def _require_flower() -> None:
     try:
         import flwr  # noqa: F401
     except ImportError:
@@ -55,15 +50,15 @@ def keys_init(
     days: Annotated[int, typer.Option(help="How long the certificates are valid.")] = 365,
 ) -> None:
     """Make a federation's authority, the coordinator's certificate and each site's key."""
-    _needs_flower()
+    _require_flower()
     from vitrail.flower.keys import make_keys
 
-    own = dict(_named(word) for word in public or ())
-    sites = [*(site or ()), *(_named(word)[0] for word in public or ())]
-    keys = make_keys(folder, sites, host, days, own)
+    public_keys = dict(_parse_named_file(word) for word in public or ())
+    sites = [*(site or ()), *(_parse_named_file(word)[0] for word in public or ())]
+    keys = make_keys(folder, sites, host, days, public_keys)
     typer.echo(f"the coordinator keeps {keys.folder}")
     for name in sites:
-        whose = "beside the key it made" if name in own else "its private key too"
+        whose = "beside the key it made" if name in public_keys else "its private key too"
         typer.echo(f"hand over to {name}: {keys.site(name)} ({whose})")
     typer.echo(f"keep {keys.folder / 'authority'} off line; it is needed for new certificates only")
 
@@ -71,16 +66,16 @@ def keys_init(
 @keys_app.command("site")
 def keys_site(folder: Annotated[Path, typer.Argument(help="The site's folder of keys.")]) -> None:
     """At a site: make its own key, whose private half nobody else ever has."""
-    _needs_flower()
-    from vitrail.flower.node_key import fingerprint, make_own, read_public
+    _require_flower()
+    from vitrail.flower.node_key import fingerprint_key, make_node_key, read_public
 
-    public = make_own(folder)
+    public = make_node_key(folder)
     typer.echo(f"send to the coordinator: {public}")
-    typer.echo(f"to be compared by another way: {fingerprint(read_public(public))}")
+    typer.echo(f"to be compared by another way: {fingerprint_key(read_public(public))}")
     typer.echo(f"what comes back (ca.pem, peers) belongs into {folder}")
 
 
-def _named(word: str) -> tuple[str, Path]:
+def _parse_named_file(word: str) -> tuple[str, Path]:
     name, _, file = word.partition("=")
     if not name or not file:
         raise ConfigError(f"{word!r} is not NAME=FILE", where="--public")
@@ -102,13 +97,13 @@ def server_command(
     insecure: Insecure = False,
 ) -> None:
     """Coordinate a federation: start it, or go on after a stop."""
-    _needs_flower()
+    _require_flower()
+    from vitrail.flower.coordinator.server_command import SuperLinkSettings, run_server
     from vitrail.flower.keys import Keys
-    from vitrail.flower.serve import Server, serve
 
-    _secured(keys, insecure)
-    server = Server(host, port, None if keys is None else Keys(keys))
-    folder = serve(file, out, server, typer.echo, sites, timeout, patience)
+    _check_security(keys, insecure)
+    server = SuperLinkSettings(host, port, None if keys is None else Keys(keys))
+    folder = run_server(file, out, server, typer.echo, sites, timeout, patience)
     typer.echo(f"finished; run folder {folder.path}")
 
 
@@ -125,15 +120,15 @@ def site_command(
     seeded: Annotated[bool, typer.Option("--seeded", hidden=True)] = False,
 ) -> None:
     """Take part in a federation with this machine's images."""
-    _needs_flower()
-    from vitrail.flower.attend import Node, attend
-    from vitrail.flower.home import Home
+    _require_flower()
+    from vitrail.flower.site.site_command import SuperNodeSettings, run_site
+    from vitrail.flower.site.site_config import SiteConfig
 
-    _secured(keys, insecure)
-    home = Home.open(_site_file(file, data, name))
-    node = Node(home, server, keys, seeded)
+    _check_security(keys, insecure)
+    home = SiteConfig.open(_prepare_site_file(file, data, name))
+    node = SuperNodeSettings(home, server, keys, seeded)
     typer.echo(f"site {home.name}: files in {home.folder}")
-    attend(node, typer.echo, (lambda _: True) if yes else typer.confirm, once)
+    run_site(node, typer.echo, (lambda _: True) if yes else typer.confirm, once)
 
 
 @flower.command("check")
@@ -144,17 +139,17 @@ def check_command(
     keys: Annotated[Path | None, typer.Option(help="A folder of keys, of either side.")] = None,
 ) -> None:
     """Test keys, ports, clock, disk, images and class names; nothing is trained or sent."""
-    _needs_flower()
-    from vitrail.flower.check import examine
+    _require_flower()
+    from vitrail.flower.preflight import examine
 
-    found = examine(server, file, federation, keys)
-    for line in found:
+    findings = examine(server, file, federation, keys)
+    for line in findings:
         typer.echo(f"{'ok   ' if line.good else 'WRONG'} {line.what}: {line.says}")
-    if not all(line.good for line in found):
+    if not all(line.good for line in findings):
         raise typer.Exit(1)
 
 
-def _secured(keys: Path | None, insecure: bool) -> None:
+def _check_security(keys: Path | None, insecure: bool) -> None:
     if insecure and keys is None:
         typer.echo(_WARNING, err=True)
     elif keys is None:
@@ -167,7 +162,7 @@ def _secured(keys: Path | None, insecure: bool) -> None:
         raise ConfigError("--keys and --insecure contradict each other", where="--insecure")
 
 
-def _site_file(file: Path | None, data: Path | None, name: str | None) -> Path:
+def _prepare_site_file(file: Path | None, data: Path | None, name: str | None) -> Path:
     """The site's file, written first where only images and a name are given."""
     if (file is None) == (data is None):
         raise ConfigError("give either --file or --data with --name", where="vitrail flower site")
@@ -176,6 +171,6 @@ def _site_file(file: Path | None, data: Path | None, name: str | None) -> Path:
     assert data is not None
     if not name:
         raise ConfigError("a site needs a name", where="--name")
-    from vitrail.flower.home import write_site
+    from vitrail.flower.site.site_config import write_site
 
     return write_site(Path(f"{name}.site.toml"), name, data)

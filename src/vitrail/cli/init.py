@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.using import free_file
-from vitrail.data.starter import draft
+from vitrail.cli.arguments import check_free_file
+from vitrail.data.inspect.starter_config import draft
 from vitrail.files import write_text
 
 
@@ -18,13 +18,13 @@ def init(
 ) -> None:
     """Check your images and write a commented TOML file that runs as it is."""
     file = out if out is not None else Path(f"{path.resolve().stem or 'images'}.toml")
-    free_file(file, force=False)
-    found = draft(path, file)
-    for line in found.check.lines(shown=10):
+    check_free_file(file, force=False)
+    starter = draft(path, file)
+    for line in starter.check.lines(shown=10):
         typer.echo(line)
-    write_text(file, found.text)
-    typer.echo(f"\nwritten: {file}\n\n    vitrail run {_quoted(file)}")
+    write_text(file, starter.text)
+    typer.echo(f"\nwritten: {file}\n\n    vitrail run {_quote(file)}")
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     return f"'{path}'" if " " in str(path) else str(path)

@@ -10,17 +10,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vitrail.cli.using import Force, RunFolderPath, free_file, say
-from vitrail.engine.ledgers import Ledgers, Line, SiteLedger, Sums, read_ledgers
+from vitrail.cli.arguments import Force, RunFolderPath, check_free_file, print_note
 from vitrail.errors import RunError
 from vitrail.files import write_json
-from vitrail.release.images import described
-from vitrail.release.ledger import is_remark, mechanisms_of
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("ledger")(ledger)
+from vitrail.release.image_protection import describe_remark
+from vitrail.release.ledger import is_remark, read_mechanisms
+from vitrail.runs.ledgers import Ledgers, Line, ReleaseTotals, SiteLedger, read_ledgers
 
 
 def ledger(
@@ -35,29 +30,29 @@ def ledger(
     that does not hold is an error.
     """
     if json is not None:
-        free_file(json, force)
-    found = read_ledgers(run, site)
+        check_free_file(json, force)
+    ledgers = read_ledgers(run, site)
     if site is not None:
-        _rounds(found.sites[0])
-    _totals(found)
+        _print_rounds(ledgers.sites[0])
+    _print_totals(ledgers)
     if json is not None:
-        write_json(json, found.to_json())
-        say(f"written: {json}")
-    if found.mismatches:
-        more = f" ({len(found.mismatches) - 1} more after this one.)"
+        write_json(json, ledgers.to_json())
+        print_note(f"written: {json}")
+    if ledgers.mismatches:
+        more = f" ({len(ledgers.mismatches) - 1} more after this one.)"
         raise RunError(
-            f"the ledger does not hold: {found.mismatches[0]}",
+            f"the ledger does not hold: {ledgers.mismatches[0]}",
             where=str(run),
-            hint=more.strip() if len(found.mismatches) > 1 else "",
+            hint=more.strip() if len(ledgers.mismatches) > 1 else "",
         )
 
 
-def _rounds(site: SiteLedger) -> None:
+def _print_rounds(site: SiteLedger) -> None:
     """One line a release; what is said of a part of one has no bytes of its own."""
     table = Table(title=escape(f"What left {site.site}"), title_justify="left", box=None)
     for head in ("round", "what", "bytes", "mechanism", "noise / update", "guarantee"):
         table.add_column(head, justify="right" if head in ("bytes", "noise / update") else "left")
-    for line in site.told:
+    for line in site.guaranteed_lines:
         energies = [
             passed["figures"]["energy"]
             for passed in line.get("defenses", ())
@@ -65,54 +60,59 @@ def _rounds(site: SiteLedger) -> None:
         ]
         table.add_row(
             str(line.get("round", "")),
-            escape(_what(line)),
+            escape(_describe_line(line)),
             "" if is_remark(line) else f"{int(line.get('bytes', 0)):,}",
-            escape(", ".join(mechanisms_of(line))),
+            escape(", ".join(read_mechanisms(line))),
             f"{energies[-1]:.3g}" if energies else "",
-            escape(described(line) if is_remark(line) else line["guarantee"]),
+            escape(describe_remark(line) if is_remark(line) else line["guarantee"]),
         )
     _show(table)
 
 
-def _what(line: Line) -> str:
+def _describe_line(line: Line) -> str:
     stage = str(line.get("stage") or line["kind"])
     return f"{stage}: {line['kind']}" if is_remark(line) else stage
 
 
-def _totals(found: Ledgers) -> None:
+def _print_totals(ledgers: Ledgers) -> None:
     """A line a site, one more for each further mechanism; formal and empirical apart."""
     table = Table(box=None)
     for head in ("site", "formal", "bytes", "epsilon", "delta", "for", "empirical", "bytes "):
         table.add_column(head, justify="left" if head in ("site", "for") else "right")
-    for site in found.sites:
+    for site in ledgers.sites:
         budgets = [
-            (_epsilon(b["epsilon"]), f"{b['delta']:.1g}", b["unit"]) for b in site.budgets
+            (_format_epsilon(b["epsilon"]), f"{b['delta']:.1g}", b["unit"]) for b in site.budgets
         ] or [("", "", "")]
-        table.add_row(escape(site.site), *_sums(site.formal), *budgets[0], *_sums(site.empirical))
+        table.add_row(
+            escape(site.site),
+            *_format_sums(site.formal),
+            *budgets[0],
+            *_format_sums(site.empirical),
+        )
         for budget in budgets[1:]:
             table.add_row("", "", "", *budget, "", "")
     _show(table)
-    for site in found.sites:
-        for line in site.told:
+    for site in ledgers.sites:
+        for line in site.guaranteed_lines:
             if is_remark(line):
                 typer.echo(
-                    f"{site.site}, {line['kind']} of round {line['round']}: {described(line)}"
+                    f"{site.site}, {line['kind']} of round {line['round']}: {describe_remark(line)}"
                 )
-    named = {f"{b['mechanism']}: against {b['against']}" for s in found.sites for b in s.budgets}
+    named = {f"{b['mechanism']}: against {b['against']}" for s in ledgers.sites for b in s.budgets}
     for words in sorted(named):
         typer.echo(words)
-    if any(site.simulated for site in found.sites):
+    if any(site.simulated for site in ledgers.sites):
         typer.echo(
             "In this simulation the noise follows from run.seed: whoever knows it can take the "
             "noise off. A real site draws from a secret of its own."
         )
 
 
-def _sums(sums: Sums) -> tuple[str, str]:
+def _format_sums(sums: ReleaseTotals) -> tuple[str, str]:
     return f"{sums.releases:,}", f"{sums.bytes:,}"
 
 
-def _epsilon(value: float | None) -> str:
+def _format_epsilon(value: float | None) -> str:
     return "infinity" if value is None else f"{value:.4g}"
 
 

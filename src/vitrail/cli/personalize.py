@@ -6,13 +6,8 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.using import RunFolderPath, open_run, say
-from vitrail.engine.personalize import personalize as tune
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("personalize")(personalize)
+from vitrail.cli.arguments import RunFolderPath, open_run, print_note
+from vitrail.runs.personalize_head import personalize as tune
 
 
 def personalize(
@@ -22,11 +17,11 @@ def personalize(
     lr: Annotated[float | None, typer.Option(min=1e-9, help="Rate; else the method's.")] = None,
 ) -> None:
     """Tune the head at one site; the global model stays as it was."""
-    found = tune(open_run(run), site, epochs, lr)
-    typer.echo(f"global model at {site}    {_figure(found.before['accuracy'])}")
-    typer.echo(f"personal model at {site}  {_figure(found.after['accuracy'])}")
-    say(f"written: {found.file}; the global model is unchanged")
+    tuned = tune(open_run(run), site, epochs, lr)
+    typer.echo(f"global model at {site}    {_format_accuracy(tuned.before['accuracy'])}")
+    typer.echo(f"personal model at {site}  {_format_accuracy(tuned.after['accuracy'])}")
+    print_note(f"written: {tuned.file}; the global model is unchanged")
 
 
-def _figure(accuracy: float | None) -> str:
+def _format_accuracy(accuracy: float | None) -> str:
     return "no test images" if accuracy is None else f"accuracy {accuracy:.4f}"

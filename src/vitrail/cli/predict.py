@@ -7,9 +7,17 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.using import Force, RunFolderPath, Sets, Site, free_file, open_run, say
-from vitrail.engine.predict import predict as make_predictions
+from vitrail.cli.arguments import (
+    DataOverrides,
+    Force,
+    RunFolderPath,
+    Site,
+    check_free_file,
+    open_run,
+    print_note,
+)
 from vitrail.errors import DataError
+from vitrail.runs.predict_images import predict as make_predictions
 
 
 def predict(
@@ -19,21 +27,22 @@ def predict(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The CSV file to write.")],
     site: Site = None,
-    sets: Sets = None,
+    sets: DataOverrides = None,
     force: Force = False,
 ) -> None:
     """Write class probabilities of new images to a CSV file."""
-    free_file(out, force)
+    check_free_file(out, force)
     opened = open_run(run)
-    found = make_predictions(opened, path, site, sets or ())
-    if found.failed == len(found):
+    predictions = make_predictions(opened, path, site, sets or ())
+    if predictions.failed == len(predictions):
+        first = predictions.errors[0]
         raise DataError(
-            f"not one of {len(found)} images could be read; the first: {found.errors[0]}",
+            f"not one of {len(predictions)} images could be read; the first: {first}",
             where=str(path),
         )
-    found.write(out)
-    say(f"{len(found) - found.failed} images predicted, written to {out}")
-    if found.failed:
-        say(f"{found.failed} images could not be read: see the column error")
-    if found.problems:
-        say(f"{len(found.problems)} other files are no images and were left out")
+    predictions.write(out)
+    print_note(f"{len(predictions) - predictions.failed} images predicted, written to {out}")
+    if predictions.failed:
+        print_note(f"{predictions.failed} images could not be read: see the column error")
+    if predictions.problems:
+        print_note(f"{len(predictions.problems)} other files are no images and were left out")

@@ -7,19 +7,13 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.run import Sets
-from vitrail.cli.using import Force, free_file, say
+from vitrail.cli.arguments import Force, Overrides, check_free_file, print_note
 from vitrail.config import load
 from vitrail.errors import ConfigError
 from vitrail.files import write_text
-from vitrail.release.images import described
-from vitrail.report.preview import Previewer
-from vitrail.report.preview_page import preview_page
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("preview")(preview)
+from vitrail.release.image_protection import describe_remark
+from vitrail.report.pages.preview_page import render_preview_page
+from vitrail.report.preview_sharing import Previewer
 
 
 def preview(
@@ -35,7 +29,7 @@ def preview(
         int | None,
         typer.Option(min=0, help="How long each site trains alone first; else the warm-up."),
     ] = None,
-    sets: Sets = None,
+    sets: Overrides = None,
     force: Force = False,
 ) -> None:
     """Show original, heatmap, mask and shared image of each site. Nothing leaves any site."""
@@ -43,11 +37,11 @@ def preview(
         raise ConfigError(
             f"a preview is a page, not {out.name!r}", where="--out", hint="Use a name in .html."
         )
-    free_file(out, force)
+    check_free_file(out, force)
     previewer = Previewer(load(file, sets or ()), rounds)
-    found = []
-    for one in previewer.sites(tuple(site or ())):
-        typer.echo(f"{one.site}: {described(one.shared.line)}")
-        found.append(one)
-    write_text(out, preview_page(found, str(file), previewer.rounds, images))
-    say(f"written: {out}; nothing left any site")
+    previews = []
+    for preview_of_site in previewer.sites(tuple(site or ())):
+        typer.echo(f"{preview_of_site.site}: {describe_remark(preview_of_site.shared.line)}")
+        previews.append(preview_of_site)
+    write_text(out, render_preview_page(previews, str(file), previewer.rounds, images))
+    print_note(f"written: {out}; nothing left any site")

@@ -7,19 +7,14 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.audit import progress
-from vitrail.cli.using import Force, free_file, say
-from vitrail.engine.shared import size
+from vitrail.cli.arguments import Force, check_free_file, print_note
+from vitrail.cli.progress import show_status
+from vitrail.engine.release_summary import format_size
 from vitrail.errors import ConfigError
 from vitrail.files import write_text
-from vitrail.report.document.compose import compose
-from vitrail.report.document.window import Viewer
-from vitrail.report.document.write import write_figures
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("report")(report)
+from vitrail.report.compose import compose
+from vitrail.report.viewer import Viewer
+from vitrail.report.write_figures import write_figures
 
 
 def report(
@@ -49,12 +44,12 @@ def report(
         raise ConfigError(
             f"a report cannot be written as {file.name!r}", where="--out", hint="Use .html."
         )
-    free_file(file, force or out is None)
-    with progress() as tell:
-        made = compose(runs, Viewer(site, with_images), tell)
-    write_text(file, made.html)
-    say(f"written: {file} ({size(len(made.html.encode()))})")
+    check_free_file(file, force or out is None)
+    with show_status() as tell:
+        document = compose(runs, Viewer(site, with_images), tell)
+    write_text(file, document.html)
+    print_note(f"written: {file} ({format_size(len(document.html.encode()))})")
     if figures is not None:
-        say(f"written: {len(write_figures(made.leaves, figures))} files in {figures}")
-    if made.private:
-        say("the report shows images of a site: it is for those who may see them")
+        print_note(f"written: {len(write_figures(document.leaves, figures))} files in {figures}")
+    if document.is_private:
+        print_note("the report shows images of a site: it is for those who may see them")

@@ -1,46 +1,23 @@
-"""`vitrail run` and `vitrail resume`: train a federation, with a progress bar or without."""
+"""`vitrail run`: train a federation, with a progress bar or without."""
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from vitrail.audit.obey import obey
+from vitrail.cli.arguments import Overrides, Quiet
+from vitrail.cli.progress import show_round_progress
 from vitrail.config import load
-from vitrail.engine import Progress as Round
-from vitrail.engine import RunFolder, resume, start
-from vitrail.engine.folder import free_folder
-from vitrail.engine.loaded import Run
-from vitrail.engine.run import OnRound
+from vitrail.engine.workers.processes import start_workers
 from vitrail.errors import ConfigError
-from vitrail.report.pictures import run_pictures
-
-Sets = Annotated[
-    list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key.")
-]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No progress; log.txt in the run folder has it.")
-]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("run")(run_command)
-    app.command("resume")(resume_command)
-
-
-def run_command(
+def run(
     file: Annotated[Path, typer.Argument(help="A TOML file; `vitrail init PATH` writes one.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The run folder to make.")] = None,
-    sets: Sets = None,
+    sets: Overrides = None,
     debias: Annotated[
         Path | None,
         typer.Option("--debias", metavar="AUDIT.json", help="Remedy what this audit found."),
@@ -57,30 +34,29 @@ def run_command(
 ) -> None:
     """Train a federation; writes a run folder."""
     loaded = load(file, sets or ())
-    if debias is not None:
-        loaded = obey(loaded, debias, remedies or ())
-    elif remedies:
+    if remedies and debias is None:
         raise ConfigError("a remedy needs an audit", where="--remedy", hint="Add --debias FILE.")
-    folder = out or free_folder(Path("runs"), file.stem)
-    with progress(quiet) as on_round:
-        start(loaded, folder, on_round)
-    finish(folder, quiet)
+    with start_workers(loaded.config.run) as workers:  # before the imports: theirs take as long
+        from vitrail.engine.run import start
+        from vitrail.engine.storage.run_folder import find_free_folder
+
+        if debias is not None:
+            from vitrail.audit.remedy_plan import apply_remedies
+
+            loaded = apply_remedies(loaded, debias, remedies or ())
+        folder = out or find_free_folder(Path("runs"), file.stem)
+        with show_round_progress(quiet) as on_round:
+            start(loaded, folder, on_round, workers)
+    show_results(folder, quiet)
 
 
-def resume_command(
-    run: Annotated[Path, typer.Argument(help="The run folder.")],
-    workers: Annotated[int | None, typer.Option(help="Another number of worker processes.")] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Go on after a stop or a crash; the result is the same, to the bit."""
-    with progress(quiet) as on_round:
-        resume(run, workers, on_round)
-    finish(run, quiet)
-
-
-def finish(folder: Path, quiet: bool) -> None:
+def show_results(folder: Path, quiet: bool) -> None:
     """Draw the pictures of a finished run and say where everything is."""
-    pictures = run_pictures(folder)
+    from vitrail.engine.storage.run_folder import RunFolder
+    from vitrail.report.figures.run_pictures import draw_run_pictures
+    from vitrail.runs.opened_run import Run
+
+    pictures = draw_run_pictures(folder)
     if quiet:
         return
     typer.echo(f"run folder    {folder}")
@@ -91,75 +67,3 @@ def finish(folder: Path, quiet: bool) -> None:
     if shared:
         typer.echo(f"shared        {shared['text']}")
     typer.echo(f"what happened vitrail report {folder}")
-
-
-@contextmanager
-def progress(quiet: bool) -> Iterator[OnRound | None]:
-    """A live bar on a terminal, one line a round in a log file, nothing if quiet."""
-    if quiet:
-        yield None
-    elif sys.stderr.isatty():
-        with _bar() as on_round:
-            yield on_round
-    else:
-        yield _lines()
-
-
-def _figures(p: Round) -> str:
-    text = "" if p.accuracy is None else f"accuracy {p.accuracy:.3f}"
-    if p.loss is not None:
-        text += f"  loss {p.loss:.3f}"
-    text += f"  sites {p.sites}  {p.bytes / 1e6:.1f} MB"
-    if p.dropped:
-        text += f"  dropped {p.dropped}"
-    return text + (f"  refused {p.refused}" if p.refused else "")
-
-
-def _beside(p: Round) -> bool:
-    """Whether it is about work beside the rounds: features, sites alone."""
-    return p.note not in ("", "closing")
-
-
-def _lines() -> OnRound:
-    last = [0.0]
-
-    def on_round(p: Round) -> None:
-        if _beside(p):
-            if time.monotonic() - last[0] > 5:
-                last[0] = time.monotonic()
-                print(p.note, file=sys.stderr, flush=True)
-            return
-        head = "final" if p.note == "closing" else f"round {p.round}/{p.rounds}"
-        print(f"{head}  {_figures(p)}", file=sys.stderr, flush=True)
-
-    return on_round
-
-
-@contextmanager
-def _bar() -> Iterator[OnRound]:
-    columns = (
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-        TextColumn("{task.fields[figures]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("loading", total=1, figures="")
-
-        def on_round(p: Round) -> None:
-            if _beside(p):
-                words, _, count = p.note.rpartition(" ")
-                done, total = count.split("/")
-                bar.update(task, description=words, completed=int(done), total=int(total))
-                return
-            bar.update(
-                task,
-                description="done" if p.note == "closing" else "round",
-                completed=p.round,
-                total=max(1, p.rounds),
-                figures=_figures(p),
-            )
-
-        yield on_round

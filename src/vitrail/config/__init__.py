@@ -1,6 +1,6 @@
 """Configuration: one TOML file describes a run completely."""
 
-from vitrail.config.load import Loaded, dump, load, parse
+from vitrail.config.load import Loaded, dump, load, parse, to_stored_tree
 from vitrail.config.schema import Config
 
-__all__ = ["Config", "Loaded", "dump", "load", "parse"]
+__all__ = ["Config", "Loaded", "dump", "load", "parse", "to_stored_tree"]

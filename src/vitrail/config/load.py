@@ -12,8 +12,10 @@ from typing import Any, get_args
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from vitrail.config.added_keys import drop_keys, restore_old_values
+from vitrail.config.layers import read_toml, read_tree
 from vitrail.config.schema import Config
-from vitrail.errors import ConfigError, nearest
+from vitrail.errors import ConfigError, suggest_name
 
 
 @dataclass(frozen=True)
@@ -26,18 +28,24 @@ class Loaded:
     sweep: Mapping[str, Any] = field(default_factory=dict)
 
 
-def load(path: str | Path, overrides: Iterable[str] = ()) -> Loaded:
-    """Read a TOML file, apply `section.key=value` overrides, check everything."""
+def load(
+    path: str | Path,
+    overrides: Iterable[str] = (),
+    scale: str | None = None,
+    stored: bool = False,
+) -> Loaded:
+    """Read a TOML file, apply `section.key=value` overrides, check everything.
+
+    `stored` files are those of run folders: complete, so that they extend nothing, and a missing
+    key means what was done before there was one.
+    """
     path = Path(path)
     if not path.is_file():
         raise ConfigError(
             f"there is no file {path}", hint="`vitrail init PATH` writes one for your images."
         )
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
-        raise ConfigError(f"this is not valid TOML ({err})", where=str(path)) from err
-    return parse(raw, path.parent, str(path), overrides)
+    tree = read_toml(path) if stored else read_tree(path, scale)
+    return parse(tree, path.parent, str(path), overrides, stored)
 
 
 def parse(
@@ -45,8 +53,9 @@ def parse(
     base: Path = Path(),
     source: str = "config",
     overrides: Iterable[str] = (),
+    stored: bool = False,
 ) -> Loaded:
-    """Check a dictionary as if it had been read from a file."""
+    """Check a dictionary as if it had been read from a file, or from that of a run folder."""
     tree = _copy(raw)
     for text in overrides:
         _override(tree, text)
@@ -57,9 +66,13 @@ def parse(
         raise ConfigError("must be a table of lists", where=f"{source}: sweep")
     try:
         text = json.dumps(tree, default=str)  # strict typing that still lets lists be tuples
-        return Loaded(Config.model_validate_json(text, strict=True), base.resolve(), source, sweep)
+        config = Config.model_validate_json(text, strict=True)
     except ValidationError as err:
-        raise explain(err, source) from None
+        raise to_config_error(err, source) from None
+    if stored:
+        config, absent = restore_old_values(config)
+        config.mark_stored(absent)
+    return Loaded(config, base.resolve(), source, sweep)
 
 
 def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
@@ -72,17 +85,23 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
 
 def dump(config: Config) -> str:
     """The complete configuration as TOML; reading it back gives the same configuration."""
-    return tomli_w.dumps(_without_none(config.model_dump(mode="json")))
+    return tomli_w.dumps(_drop_none(config.model_dump(mode="json")))
+
+
+def to_stored_tree(config: Config) -> dict[str, Any]:
+    """The tables of a configuration; of one from a run folder, with the keys of its file only."""
+    tree: dict[str, Any] = _drop_none(config.model_dump(mode="json"))
+    return drop_keys(tree, config.absent)
 
 
 def _copy(tree: Mapping[str, Any]) -> dict[str, Any]:
     return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in tree.items()}
 
 
-def _without_none(tree: Any) -> Any:
+def _drop_none(tree: Any) -> Any:
     if isinstance(tree, dict):
-        return {k: _without_none(v) for k, v in tree.items() if v is not None}
-    return [_without_none(v) for v in tree] if isinstance(tree, list) else tree
+        return {k: _drop_none(v) for k, v in tree.items() if v is not None}
+    return [_drop_none(v) for v in tree] if isinstance(tree, list) else tree
 
 
 def _override(tree: dict[str, Any], text: str) -> None:
@@ -97,10 +116,10 @@ def _override(tree: dict[str, Any], text: str) -> None:
         node = node.setdefault(step, {})
         if not isinstance(node, dict):
             raise ConfigError(f"{step!r} in {key!r} is a value, not a section", where="--set")
-    node[steps[-1]] = _value(value.strip())
+    node[steps[-1]] = _parse_value(value.strip())
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     """A TOML value where it is one, else the text: `--set a.b=iid` needs no quotes."""
     try:
         return tomllib.loads(f"v = {text}")["v"]
@@ -108,7 +127,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def explain(
+def to_config_error(
     err: ValidationError, source: str, root: type[BaseModel] = Config, section: str = ""
 ) -> ConfigError:
     """One sentence for the first problem; the others are counted. `section` prefixes the key."""
@@ -122,13 +141,13 @@ def explain(
         return ConfigError(
             "this key is unknown",
             where=where,
-            hint=nearest(str(first["loc"][-1]), _fields(root, first["loc"][:-1])),
+            hint=suggest_name(str(first["loc"][-1]), _list_keys(root, first["loc"][:-1])),
         )
     if first["type"] == "missing":
         return ConfigError("this key is missing", where=where)
-    said = first["msg"].removeprefix("Value error, ")
+    message = first["msg"].removeprefix("Value error, ")
     got = f", not {first['input']!r}" if key and first["type"] != "value_error" else ""
-    return ConfigError(f"{said}{got}", where=where, hint=more.strip())
+    return ConfigError(f"{message}{got}", where=where, hint=more.strip())
 
 
 def _is_union_tag(step: object) -> bool:
@@ -137,30 +156,30 @@ def _is_union_tag(step: object) -> bool:
     )
 
 
-def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> Iterable[str]:
+def _list_keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> Iterable[str]:
     """The valid keys of the section at `loc` under `model`."""
     for step in loc:
         if not isinstance(step, str) or step not in model.model_fields:
             continue
-        found = _model_in(model.model_fields[step].annotation)
-        if found is None:
+        section = _find_model(model.model_fields[step].annotation)
+        if section is None:
             return []
-        model = found
+        model = section
     return model.model_fields
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _find_model(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((m for arg in get_args(annotation) if (m := _model_in(arg))), None)
+    return next((m for arg in get_args(annotation) if (m := _find_model(arg))), None)
 
 
-def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested tables as one, the keys joined by dots; an empty table leaves nothing."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
+            flat |= flatten(value, f"{prefix}{key}.")
         else:
-            found[prefix + key] = value
-    return found
+            flat[prefix + key] = value
+    return flat

@@ -1,30 +1,32 @@
 """The whole configuration of a run as frozen, typed tables. One class is one section.
 
-The string under a key is its line in the reference (`python -m vitrail.config.reference`).
+The string under a key is its line in the reference (`python -m vitrail.config.reference_page`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
-from vitrail.config.debias import Debias
-from vitrail.config.model import Model as Model
-from vitrail.config.model import Prototypes as Prototypes
-from vitrail.config.model import Subspaces as Subspaces
-from vitrail.config.table import Count as Count
-from vitrail.config.table import Natural as Natural
-from vitrail.config.table import Positive as Positive
-from vitrail.config.table import Share as Share
-from vitrail.config.table import Table as Table
+from vitrail.config.added_keys import KeyPath, restore_old_options
+from vitrail.config.debias_section import Debias
+from vitrail.config.model_section import Model as Model
+from vitrail.config.model_section import Prototypes as Prototypes
+from vitrail.config.model_section import Subspaces as Subspaces
+from vitrail.config.section import Count as Count
+from vitrail.config.section import NonNegative as NonNegative
+from vitrail.config.section import Positive as Positive
+from vitrail.config.section import Section as Section
+from vitrail.config.section import Share as Share
 
 View = Literal["identity", "flip", "rotate90", "rotate180", "rotate270"]
 Corner = Literal["upper-left", "upper-right", "lower-left", "lower-right", "center", "random"]
 Side = Literal["train", "push", "test"]
 
 
-class Augment(Table):
+class Augment(Section):
     """`[data.augment]`: random views of a training image, drawn by the site."""
 
     crop: Annotated[int, Field(ge=0)] = 0
@@ -44,7 +46,7 @@ class Augment(Table):
         return bool(self.crop or self.flip or self.rotate or self.shear or self.cutout)
 
 
-class Aviary(Table):
+class Aviary(Section):
     """`[data.aviary]`: the embedded birds."""
 
     images: Count = 1200
@@ -55,7 +57,7 @@ class Aviary(Table):
     """The seed of the drawing; the run's seed does not change the birds."""
 
 
-class Dicom(Table):
+class Dicom(Section):
     """`[data.dicom]`: how DICOM pixels become 8 bits."""
 
     scale: Literal["auto", "window", "percentile", "full"] = "auto"
@@ -66,7 +68,7 @@ class Dicom(Table):
     """A window width instead of the file's."""
 
 
-class Data(Table):
+class Data(Section):
     """`[data]`: where the images are and what their labels mean."""
 
     source: str = "embedded"
@@ -130,7 +132,7 @@ class Data(Table):
     keys, as far as they say where images are; their labels are not used."""
 
 
-class Partition(Table):
+class Partition(Section):
     """`[partition]`: how images are dealt out to sites."""
 
     kind: Literal["iid", "dirichlet", "shards", "column", "quantity", "one"] = "iid"
@@ -157,7 +159,7 @@ class Partition(Table):
     """Train on at most so many images of a class, over all sites; test images stay as they are."""
 
 
-class Bias(Table):
+class Bias(Section):
     """`[bias]` or `[[bias]]`: a shortcut injected into some classes of some sites."""
 
     kind: Literal["emoji", "text", "patch", "border", "blur", "brightness", "color", "replace"]
@@ -197,16 +199,16 @@ class Method(BaseModel):
         return dict(self.model_extra or {})
 
 
-class PartOptimizer(Table):
+class PartOptimizer(Section):
     """`[optimizer.parts.NAME]`: other values for one part (backbone, neck, prototypes, head)."""
 
     lr: Positive | None = None
     """Its learning rate."""
-    weight_decay: Natural | None = None
+    weight_decay: NonNegative | None = None
     """Its weight decay."""
 
 
-class Optimizer(Table):
+class Optimizer(Section):
     """`[optimizer]`: what is left out is the method's own choice."""
 
     name: Literal["sgd", "adam"] | None = None
@@ -216,14 +218,14 @@ class Optimizer(Table):
     longer."""
     momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
     """SGD's momentum."""
-    weight_decay: Natural | None = None
+    weight_decay: NonNegative | None = None
     """L2 penalty on the weights of every part, also where a method sets its own by part; frames of
     subspaces have no length to shrink."""
     parts: dict[str, PartOptimizer] = {}
     """See `[optimizer.parts.NAME]`."""
 
 
-class Aggregate(Table):
+class Aggregate(Section):
     """`[aggregate]`: what replaces a method's plain mean, and when an update is refused."""
 
     rule: str = "mean"
@@ -262,7 +264,7 @@ class Release(BaseModel):
         return dict(self.model_extra or {})
 
 
-class Run(Table):
+class Run(Section):
     """`[run]`: how long, how many at once, from which seed, and what is kept."""
 
     rounds: Annotated[int, Field(ge=0)] = 10
@@ -299,7 +301,7 @@ class Run(Table):
     """A round with fewer accepted updates is void."""
 
 
-class Config(Table):
+class Config(Section):
     """A run, completely."""
 
     data: Data = Data()
@@ -312,9 +314,28 @@ class Config(Table):
     release: Release = Release()
     debias: Debias = Debias()
     run: Run = Run()
+    _absent: tuple[KeyPath, ...] | None = PrivateAttr(default=None)
+
+    def mark_stored(self, absent: Iterable[KeyPath]) -> None:
+        """Say that it is that of a run folder, and which keys the folder's file does not have."""
+        self._absent = tuple(absent)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it is that of a run folder, where a missing option has its old value."""
+        return self._absent is not None
+
+    @property
+    def absent(self) -> tuple[KeyPath, ...]:
+        """The keys that the run folder it was read from does not have."""
+        return self._absent or ()
+
+    def read_options(self, model: type[BaseModel], table: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a method or a defense, as its class is to check them."""
+        return restore_old_options(model, table) if self.is_stored else dict(table)
 
     @model_validator(mode="after")
-    def _combinations(self) -> Config:
+    def _check_combinations(self) -> Config:
         """Combinations that cannot be meant; each message names the keys."""
         data, part, model = self.data, self.partition, self.model
         if part.kind == "column" and not (part.column or data.site):

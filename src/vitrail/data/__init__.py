@@ -3,26 +3,14 @@
 Importing this package registers every source that Vitrail brings along.
 """
 
-from vitrail.data import (
-    aviary,
-    bias,
-    celeba,
-    chexpert,
-    cifar,
-    cub200,
-    dicom,
-    femnist,
-    folder,
-    manifest,
-    npz,
-    parquet,
-    partition,
-    stanford,
-    tiny_imagenet,
-)
-from vitrail.data.images import ImageSet
+from vitrail.data import sources
+from vitrail.data.aviary import birds as _birds  # noqa: F401  (registers the embedded birds)
+from vitrail.data.image_set import ImageSet
+from vitrail.data.load_images import SOURCES, Source, load, load_with_problems
 from vitrail.data.records import Problem, Record, Records
-from vitrail.data.source import SOURCES, Source, load, load_with_problems
+from vitrail.registry import import_modules
+
+import_modules(sources)
 
 __all__ = [
     "SOURCES",
@@ -31,21 +19,6 @@ __all__ = [
     "Record",
     "Records",
     "Source",
-    "aviary",
-    "bias",
-    "celeba",
-    "chexpert",
-    "cifar",
-    "cub200",
-    "dicom",
-    "femnist",
-    "folder",
     "load",
     "load_with_problems",
-    "manifest",
-    "npz",
-    "parquet",
-    "partition",
-    "stanford",
-    "tiny_imagenet",
 ]

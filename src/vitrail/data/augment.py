@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitrail.config.schema import Augment
-from vitrail.errors import ConfigError, nearest
+from vitrail.errors import ConfigError, suggest_name
 
 VIEWS = ("identity", "flip", "rotate90", "rotate180", "rotate270")
 """Names of the fixed views; rotations are counterclockwise."""
@@ -71,8 +71,8 @@ def _shift(batch: Tensor, crop: int, flip: bool, generator: torch.Generator) -> 
     rows = torch.arange(height, device=batch.device).expand(count, -1)
     columns = torch.arange(width, device=batch.device).expand(count, -1)
     if crop:
-        rows = _mirrored(rows + _integers(batch, -crop, crop + 1, generator)[:, None], height)
-        columns = _mirrored(columns + _integers(batch, -crop, crop + 1, generator)[:, None], width)
+        rows = _mirror(rows + _integers(batch, -crop, crop + 1, generator)[:, None], height)
+        columns = _mirror(columns + _integers(batch, -crop, crop + 1, generator)[:, None], width)
     if flip:
         mirror = _integers(batch, 0, 2, generator)[:, None].bool()
         columns = torch.where(mirror, columns.flip(1), columns)
@@ -81,7 +81,7 @@ def _shift(batch: Tensor, crop: int, flip: bool, generator: torch.Generator) -> 
     return pixels.reshape(batch.shape)
 
 
-def _mirrored(index: Tensor, size: int) -> Tensor:
+def _mirror(index: Tensor, size: int) -> Tensor:
     """Positions reflected back into 0..size-1 without repeating the edge, however far outside."""
     if size == 1:
         return torch.zeros_like(index)
@@ -100,7 +100,7 @@ def _cut(batch: Tensor, side: int, generator: torch.Generator) -> Tensor:
     return batch.masked_fill(hole[:, None], 0)
 
 
-def view(batch: Tensor, name: str) -> Tensor:
+def apply_view(batch: Tensor, name: str) -> Tensor:
     """One of the fixed views of [N, C, H, W]; a quarter turn swaps height and width."""
     if name == "identity":
         return batch
@@ -108,4 +108,6 @@ def view(batch: Tensor, name: str) -> Tensor:
         return batch.flip(-1)
     if name in VIEWS:
         return torch.rot90(batch, int(name.removeprefix("rotate")) // 90, (-2, -1))
-    raise ConfigError(f"there is no view {name!r}", where="data.views", hint=nearest(name, VIEWS))
+    raise ConfigError(
+        f"there is no view {name!r}", where="data.views", hint=suggest_name(name, VIEWS)
+    )

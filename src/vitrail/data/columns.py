@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from vitrail.data.images import Array
+from vitrail.data.decoding.resize import Mode, map_boxes
+from vitrail.data.image_set import Array
 from vitrail.data.records import Record
-from vitrail.data.resize import Mode, map_boxes
 from vitrail.errors import DataError
 
 _LONGEST_TEXT = 256
 
 
-def text_of(noun: str, values: Sequence[str | None]) -> npt.NDArray[np.str_] | None:
+def make_text_column(noun: str, values: Sequence[str | None]) -> npt.NDArray[np.str_] | None:
     """A column of words; None if nobody has one, an error if only some have."""
     missing = sum(value is None for value in values)
     if missing == len(values):
@@ -30,7 +30,7 @@ def text_of(noun: str, values: Sequence[str | None]) -> npt.NDArray[np.str_] | N
     return np.array(values, np.str_)
 
 
-def boxes_of(
+def make_box_column(
     rows: Sequence[Record], sizes: npt.NDArray[np.int32], side: int, mode: Mode
 ) -> npt.NDArray[np.float32] | None:
     """Boxes in resized pixels; NaN where an image has none, None if no image has one."""
@@ -40,7 +40,7 @@ def boxes_of(
     return map_boxes([row.box or unknown for row in rows], sizes, side, mode)
 
 
-def parts_of(
+def make_part_column(
     rows: Sequence[Record], sizes: npt.NDArray[np.int32], side: int, mode: Mode
 ) -> npt.NDArray[np.float32] | None:
     """Part points [N, P, 2] in resized pixels; NaN where a part is not visible."""
@@ -55,12 +55,12 @@ def parts_of(
     return map_boxes(points, sizes, side, mode)
 
 
-def extras_of(
+def make_extra_columns(
     columns: Mapping[str, Sequence[object]], rows: npt.NDArray[np.int64]
 ) -> dict[str, Array]:
     """Other columns as numbers where all values are, else as text; long texts are left out."""
-    found = {name: as_array([values[i] for i in rows]) for name, values in columns.items()}
-    return {name: array for name, array in found.items() if array is not None}
+    arrays = {name: as_array([values[i] for i in rows]) for name, values in columns.items()}
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def as_array(values: Sequence[object]) -> Array | None:
@@ -69,11 +69,11 @@ def as_array(values: Sequence[object]) -> Array | None:
     if any(isinstance(value, (list, tuple, dict, bytes)) for value in filled):
         return None
     texts = [str(value) for value in filled]
-    if filled and len(filled) == len(values) and all(_is(int, text) for text in texts):
+    if filled and len(filled) == len(values) and all(_parses_as(int, text) for text in texts):
         integers = [int(text) for text in texts]
         if all(-(2**63) <= value < 2**63 for value in integers):
             return np.array(integers, np.int64)
-    if filled and all(_is(float, text) for text in texts):
+    if filled and all(_parses_as(float, text) for text in texts):
         numbers = [np.nan if value in (None, "") else float(str(value)) for value in values]
         return np.array(numbers, np.float64)
     if max((len(text) for text in texts), default=0) > _LONGEST_TEXT:
@@ -81,7 +81,7 @@ def as_array(values: Sequence[object]) -> Array | None:
     return np.array(["" if value is None else str(value) for value in values], np.str_)
 
 
-def _is(kind: type[int] | type[float], text: str) -> bool:
+def _parses_as(kind: type[int] | type[float], text: str) -> bool:
     try:
         kind(text)
     except ValueError:

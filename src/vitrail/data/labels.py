@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vitrail.config.schema import Data
 from vitrail.data.records import Problem, RawLabel
-from vitrail.errors import DataError, nearest
+from vitrail.errors import DataError, suggest_name
 from vitrail.rng import Key
 
 REST = "rest"
@@ -22,7 +22,7 @@ _INTEGER = re.compile(r"[+-]?\d+")
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedLabels:
     """Labels as indices into `classes`; `rows` are the raw rows that have one, in order."""
 
     rows: npt.NDArray[np.int64]
@@ -38,22 +38,24 @@ def tidy(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", printable).split())
 
 
-def resolve(
+def resolve_labels(
     raw: Sequence[RawLabel], names: Sequence[str], data: Data, known: Sequence[str] | None = None
-) -> Resolved:
+) -> ResolvedLabels:
     """Turn raw labels into class indices; `known` are class names that the layout brought.
 
     Rows without a label are problems; rows that `data.negatives` leaves out are not.
     """
     problems = [
-        Problem(name, "label", "has no label") for name, label in zip(names, raw) if _blank(label)
+        Problem(name, "label", "has no label")
+        for name, label in zip(names, raw)
+        if _is_blank(label)
     ]
-    rows = [i for i, label in enumerate(raw) if not _blank(label)]
+    rows = [i for i, label in enumerate(raw) if not _is_blank(label)]
     lists = any(isinstance(raw[i], tuple) for i in rows)
     findings: list[frozenset[str]] | None = None
     if lists or data.positive is not None:
         sets = [_findings(raw[i], data, known) for i in rows]
-        rows, words, findings = _against_rest(rows, sets, data)
+        rows, words, findings = _select_against_rest(rows, sets, data)
         known = (REST, tidy(data.positive or ""))
     else:
         words = _words([raw[i] for i in rows], [names[i] for i in rows], data, known)
@@ -63,7 +65,7 @@ def resolve(
     labels = np.array([index[word] for word in words], np.int64)
     _refuse_empty(labels, classes, data, problems)
     kept = None if findings is None else tuple(findings)
-    return Resolved(np.array(rows, np.int64), labels, classes, kept, tuple(problems))
+    return ResolvedLabels(np.array(rows, np.int64), labels, classes, kept, tuple(problems))
 
 
 def undersample(labels: npt.NDArray[np.int64], key: Key) -> npt.NDArray[np.int64]:
@@ -79,11 +81,11 @@ def undersample(labels: npt.NDArray[np.int64], key: Key) -> npt.NDArray[np.int64
     return np.sort(np.concatenate(kept)).astype(np.int64)
 
 
-def _blank(label: RawLabel) -> bool:
+def _is_blank(label: RawLabel) -> bool:
     return label is None or (isinstance(label, str) and not label.strip())
 
 
-def _renamed(text: str, data: Data) -> str:
+def _rename(text: str, data: Data) -> str:
     word = tidy(text)
     for old, new in data.rename.items():
         if tidy(old) == word:
@@ -96,10 +98,10 @@ def _findings(label: RawLabel, data: Data, known: Sequence[str] | None) -> froze
     if isinstance(label, int) and known is not None and 0 <= label < len(known):
         label = known[label]
     several = label if isinstance(label, tuple) else (str(label),)
-    return frozenset(_renamed(text, data) for text in several if text.strip())
+    return frozenset(_rename(text, data) for text in several if text.strip())
 
 
-def _against_rest(
+def _select_against_rest(
     rows: list[int], sets: list[frozenset[str]], data: Data
 ) -> tuple[list[int], list[str], list[frozenset[str]]]:
     """One finding against others: `rest`, `none` (no finding at all), or one named finding."""
@@ -108,23 +110,23 @@ def _against_rest(
         raise DataError(
             "the labels are lists of findings",
             where="data.positive",
-            hint=f"Name the finding to tell from the rest. {nearest('', seen)}",
+            hint=f"Name the finding to tell from the rest. {suggest_name('', seen)}",
         )
     positive, other = tidy(data.positive), tidy(data.negatives)
     for word, where in ((positive, "data.positive"), (other, "data.negatives")):
         if word not in seen and not (where == "data.negatives" and word in (REST, "none")):
-            raise DataError(f"no image has {word!r}", where=where, hint=nearest(word, seen))
+            raise DataError(f"no image has {word!r}", where=where, hint=suggest_name(word, seen))
     kept: list[int] = []
     words: list[str] = []
     findings: list[frozenset[str]] = []
-    for row, found in zip(rows, sets):
-        if positive not in found:
-            real = {word for word in found if word.casefold() != NO_FINDING}
-            if (other == "none" and real) or (other not in (REST, "none") and other not in found):
+    for row, present in zip(rows, sets):
+        if positive not in present:
+            real = {word for word in present if word.casefold() != NO_FINDING}
+            if (other == "none" and real) or (other not in (REST, "none") and other not in present):
                 continue
         kept.append(row)
-        words.append(positive if positive in found else REST)
-        findings.append(found)
+        words.append(positive if positive in present else REST)
+        findings.append(present)
     return kept, words, findings
 
 
@@ -139,7 +141,7 @@ def _words(
     if table is not None and numbers:
         _refuse_outside(raw, names, 0, len(table) - 1)
         raw = [table[label] if isinstance(label, int) else label for label in raw]
-    words = [_renamed(str(label), data) for label in raw]
+    words = [_rename(str(label), data) for label in raw]
     if table is None and words and all(_INTEGER.fullmatch(word) for word in words):
         _refuse_outside([int(word) for word in words], names, 0, None)
         words = [str(int(word)) for word in words]
@@ -178,7 +180,7 @@ def _classes(
             raise DataError("a class is named twice", where="data.classes")
         return fixed
     if known is not None:
-        return tuple(dict.fromkeys(_renamed(name, data) for name in known))
+        return tuple(dict.fromkeys(_rename(name, data) for name in known))
     present = set(words)
     if not all(_INTEGER.fullmatch(word) for word in present):
         return tuple(sorted(present))
@@ -200,7 +202,7 @@ def _refuse_unknown(words: list[str], names: list[str], classes: tuple[str, ...]
             f"{_count(unknown, 'label')} not among the classes; the first is {unknown[0]!r} "
             f"(row {first}, {names[first]})",
             where="data.classes",
-            hint=nearest(unknown[0], classes),
+            hint=suggest_name(unknown[0], classes),
         )
 
 

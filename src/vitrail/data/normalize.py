@@ -24,7 +24,7 @@ class Normalize:
     scale: tuple[float, ...]
 
     @staticmethod
-    def named(name: str, channels: int) -> Normalize:
+    def from_name(name: str, channels: int) -> Normalize:
         """`half`, `unit`, `efficientnet` or `imagenet`, for 1 or 3 channels."""
         if name == "imagenet":
             if channels == 1:
@@ -42,7 +42,7 @@ class Normalize:
                 name = "efficientnet"
             else:
                 name = "half" if config.model.weights is None else "imagenet"
-        return Normalize.named(name, channels)
+        return Normalize.from_name(name, channels)
 
     def __call__(self, images: npt.NDArray[np.uint8] | Tensor) -> Tensor:
         """uint8 images [N, H, W, C] to float32 [N, C, H, W], channels last in memory.

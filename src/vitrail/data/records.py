@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from vitrail.data.decode import PICTURES, Decoder
-from vitrail.data.images import Array
+from vitrail.data.decoding.decode import PICTURES, Decoder
+from vitrail.data.image_set import Array
 
 Kind = Literal["broken", "missing", "duplicate", "suspicious", "label"]
 RawLabel = str | int | tuple[str, ...] | None
@@ -32,7 +32,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class ParquetImage:
     """An encoded image inside a Parquet file, read only when its turn comes."""
 
     file: Path
@@ -40,7 +40,7 @@ class Stored:
     column: str
 
 
-Reference = Path | bytes | Array | Stored
+Reference = Path | bytes | Array | ParquetImage
 
 
 @dataclass(frozen=True, slots=True)

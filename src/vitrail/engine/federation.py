@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from vitrail.config.debias import Debias
+from vitrail.config.debias_section import Debias
 from vitrail.config.load import Loaded
-from vitrail.data.bias import Side, inject
-from vitrail.data.images import ImageSet
-from vitrail.data.partition import SiteRows, partition
-from vitrail.data.source import load_with_problems
-from vitrail.errors import ConfigError, DataError, nearest
+from vitrail.data.bias.inject import Side, inject
+from vitrail.data.image_set import ImageSet
+from vitrail.data.load_images import load_with_problems
+from vitrail.data.partition.partition import SiteRows, make_partition
+from vitrail.errors import ConfigError, DataError, suggest_name
 from vitrail.methods import METHODS
 from vitrail.registry import load_plugins
-from vitrail.rng import server
+from vitrail.rng import derive_server_key
 
 POOLED = "pooled"
 SERVER = "*"  # whose row in the metrics is that of the global model on the server's test images
@@ -35,7 +35,7 @@ class Federation:
     skipped: int
     original: ImageSet | None = None  # the images before a bias, where one was injected
 
-    def pooled(self) -> Federation:
+    def pool_sites(self) -> Federation:
         """All sites as one: what a centralized run trains on."""
         train = np.concatenate([site.train for site in self.sites.values()])
         test = np.concatenate([site.test for site in self.sites.values()])
@@ -74,9 +74,9 @@ def assemble(loaded: Loaded) -> Federation:
     """Load the images, deal them out to sites, inject the biases asked for."""
     config = loaded.config
     load_plugins(config.run.plugins, loaded.base)
-    key = server(config.run.seed)
+    key = derive_server_key(config.run.seed)
     images, problems = load_with_problems(config.data, loaded.base, key.at("data"))
-    parts = partition(images, config.partition, config.data, key.at("partition"))
+    parts = make_partition(images, config.partition, config.data, key.at("partition"))
     sites = {site.name: site for site in parts.sites}
     if SERVER in sites:
         raise DataError(f"no site can be called {SERVER!r}", where="partition.column")
@@ -95,13 +95,13 @@ def assemble(loaded: Loaded) -> Federation:
         }
         injected = inject(images, rows, config.bias, key.at("bias"))
         images, regions = injected.images, injected.regions
-        sites = {name: _biased(name, sides) for name, sides in injected.rows.items()}
+        sites = {name: _make_biased_rows(name, sides) for name, sides in injected.rows.items()}
     known = None if config.partition.kind == "one" else tuple(sites)
-    sites = _staying(sites, config.debias, known)
+    sites = _drop_left_out(sites, config.debias, known)
     return Federation(images, sites, parts.server_test, regions, len(problems), original)
 
 
-def _staying(
+def _drop_left_out(
     sites: dict[str, SiteRows], debias: Debias, known: Sequence[str] | None
 ) -> dict[str, SiteRows]:
     """The sites without those that are to be left out; whoever is named must be `known`, where
@@ -109,7 +109,9 @@ def _staying(
     for name in debias.suspected:
         if known is not None and name not in known:
             raise ConfigError(
-                f"there is no site {name!r}", where="debias.findings", hint=nearest(name, known)
+                f"there is no site {name!r}",
+                where="debias.findings",
+                hint=suggest_name(name, known),
             )
     staying = {name: rows for name, rows in sites.items() if name not in debias.left_out}
     if not staying:
@@ -117,13 +119,13 @@ def _staying(
     return staying
 
 
-def dealt(loaded: Loaded) -> Federation:
+def load_federation(loaded: Loaded) -> Federation:
     """The federation as its method plays it: all sites as one where images are pooled."""
     federation = assemble(loaded)
-    return federation.pooled() if METHODS[loaded.config.method.name].pooled else federation
+    return federation.pool_sites() if METHODS[loaded.config.method.name].pooled else federation
 
 
-def _biased(name: str, sides: Mapping[Side, npt.NDArray[np.int64]]) -> SiteRows:
+def _make_biased_rows(name: str, sides: Mapping[Side, npt.NDArray[np.int64]]) -> SiteRows:
     """A site's rows after injection; push rows only where they are not the training rows."""
     push = None if np.array_equal(sides["push"], sides["train"]) else sides["push"]
     return SiteRows(name, sides["train"], sides["test"], push)

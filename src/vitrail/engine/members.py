@@ -9,19 +9,19 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vitrail.crew import Crew
-from vitrail.engine.features import cached_features
 from vitrail.engine.federation import SERVER, Federation
-from vitrail.engine.folder import RunFolder
-from vitrail.engine.hire import hire
 from vitrail.engine.plan import Plan
-from vitrail.engine.pool import Pool
-from vitrail.engine.sitefolder import SiteFolder
+from vitrail.engine.storage.feature_cache import ensure_feature_cache
+from vitrail.engine.storage.run_folder import RunFolder
+from vitrail.engine.storage.site_folder import SiteFolder
+from vitrail.engine.workers.make_pool import make_pool
+from vitrail.engine.workers.pool import Pool
+from vitrail.engine.workers.processes import WorkerProcesses
 from vitrail.models.network import Network
-from vitrail.release.cover import announced
 from vitrail.release.door import Door
-from vitrail.release.pact import PublicKey
-from vitrail.rng import Key, simulated_site
+from vitrail.rng import Key, derive_site_key
+from vitrail.secure_aggregation.cohort import PublicKey
+from vitrail.secure_aggregation.masking import announce_key
 
 Ints = npt.NDArray[np.int64]
 Facts = dict[str, dict[str, float]]
@@ -80,11 +80,11 @@ class Members(Protocol):
 
 
 @dataclass(frozen=True)
-class Simulated:
+class SimulatedSites:
     """All sites in this process or in its workers; `workers` overrules the configuration."""
 
     federation: Federation
-    crew: Crew
+    crew: WorkerProcesses
     workers: int | None = None
 
     @property
@@ -111,13 +111,13 @@ class Simulated:
         """Keys that follow from the seed, as all secrets of a simulation do."""
         seed = plan.config.run.seed
         return {
-            s: announced(simulated_site(seed, s), "", s, 0, None) for s in self.federation.sites
+            s: announce_key(derive_site_key(seed, s), "", s, 0, None) for s in self.federation.sites
         }
 
     def secret(self, plan: Plan, folder: RunFolder) -> Key:
         """From the seed, as all secrets of a simulation."""
         del folder
-        return simulated_site(plan.config.run.seed, SERVER)
+        return derive_site_key(plan.config.run.seed, SERVER)
 
     def counts(self) -> dict[str, object]:
         """What the partition picture shows."""
@@ -140,11 +140,11 @@ class Simulated:
     def pool(self, plan: Plan, network: Network, folder: RunFolder) -> Pool:
         """This process, or as many workers as asked for."""
         count = self.workers or plan.config.run.workers
-        return hire(plan, network, self.federation, folder, count, self.crew)
+        return make_pool(plan, network, self.federation, folder, count, self.crew)
 
     def prepare(
         self, plan: Plan, network: Network, pool: Pool, progress: Callable[[int, int], None]
     ) -> None:
         """The features of frozen stages, computed once."""
         if plan.config.model.cache_features and network.cut:
-            pool.use_features(cached_features(plan, network, self.federation, pool, progress))
+            pool.use_features(ensure_feature_cache(plan, network, self.federation, pool, progress))

@@ -7,30 +7,37 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vitrail.aggregate.masked import check_masked, masked_schema
 from vitrail.aggregate.rule import RULES, Group
 from vitrail.config.load import Loaded
 from vitrail.config.schema import Config, Run
 from vitrail.errors import ConfigError
 from vitrail.local.optimizer import OptimizerSettings
-from vitrail.local.phases import Phase, learns
-from vitrail.local.push import pictures_only
+from vitrail.local.phases.phase import Phase, count_epochs
+from vitrail.local.phases.push import replace_real_pushes
 from vitrail.local.session import Context
-from vitrail.methods import METHODS, About, Method, Stage, answers
-from vitrail.methods.remedied import check_findings, remedied, without_remedies
-from vitrail.methods.stage import spread
+from vitrail.methods import About, Method, RunSetup, Stage, make_method, resolve_table
+from vitrail.methods.base.debias_stages import add_remedies, check_findings, drop_remedies
+from vitrail.methods.base.stage import apply_user_choices
 from vitrail.models.flat import Layout, Region
 from vitrail.models.network import Network, make_network
-from vitrail.models.parts import inventory
+from vitrail.models.parts import list_tensors
 from vitrail.registry import load_plugins
-from vitrail.release.defense import DEFENSES, Defense, defenses_of
-from vitrail.release.masks import check_installed
-from vitrail.release.message import ANY, Field, Schema, model_fields
-from vitrail.release.setting import Setting, StageSetting, convs_of, norms_of
-from vitrail.rng import Key, server
+from vitrail.release.defenses.defense import DEFENSES, Defense, make_defenses
+from vitrail.release.message import ANY, Field, Schema, make_model_fields
+from vitrail.release.setting import Setting, StageSetting, list_convs, list_norms
+from vitrail.rng import Key, derive_server_key
+from vitrail.secure_aggregation.masks import check_installed
+from vitrail.secure_aggregation.server import check_masked, masked_schema
 
-FIGURES = ("loss", "accuracy", "balanced_accuracy", "auroc", "sensitivity", "specificity")
-PARTS_FIGURES = (
+CLASSIFIER_METRICS = (
+    "loss",
+    "accuracy",
+    "balanced_accuracy",
+    "auroc",
+    "sensitivity",
+    "specificity",
+)
+PARTS_METRICS = (
     "duplicates",
     "grounded",
     "pruned",
@@ -38,8 +45,13 @@ PARTS_FIGURES = (
     "subspace_distance",
     "affine_shift",
 )
-WORK = ("train_loss", "shared_images", "image_steps", "seconds")  # of a turn, not of a model
-METRICS = (*FIGURES, *PARTS_FIGURES, "test_examples", *WORK)
+WORK_METRICS = (
+    "train_loss",
+    "shared_images",
+    "image_steps",
+    "seconds",
+)  # of a turn, not of a model
+METRICS = (*CLASSIFIER_METRICS, *PARTS_METRICS, "test_examples", *WORK_METRICS)
 
 
 @dataclass(frozen=True)
@@ -111,7 +123,11 @@ class Plan:
     @property
     def key(self) -> Key:
         """The server's root of randomness."""
-        return server(self.config.run.seed)
+        return derive_server_key(self.config.run.seed)
+
+    def image_shape(self, size: int) -> tuple[int, int, int]:
+        """The shape [height, width, channels] of images whose sides have so many pixels."""
+        return size, size, self.channels
 
     def stage_at(self, round_: int) -> StagePlan:
         """The stage a round belongs to; after the last round, the last stage."""
@@ -133,7 +149,7 @@ class Plan:
             channels=self.channels,
         )
 
-    def alone(self) -> Plan:
+    def make_local_plan(self) -> Plan:
         """The same plan for a site that shares nothing and receives nothing."""
         nothing = Schema(down=(), up=(), counts=(), metrics=METRICS)
         stages = []
@@ -142,18 +158,18 @@ class Plan:
             # A stage without training carries the site's own model on, as home tensors are.
             still = set() if not stage.stage.trains else stage.still
             kept = {n: "home" if n in moves and n not in still else "frozen" for n in stage.answers}
-            own = without_remedies(stage.stage)
-            own = replace(own, train=tuple(p for p in own.train if _stays(p)))
+            local = drop_remedies(stage.stage)
+            local = replace(local, train=tuple(p for p in local.train if _is_usable_alone(p)))
             stages.append(
                 replace(
-                    stage, stage=own, schema=nothing, answers=kept, shared=Region(()), masked=None
+                    stage, stage=local, schema=nothing, answers=kept, shared=Region(()), masked=None
                 )
             )
         return replace(self, stages=tuple(stages), method=Method({}))
 
     def defenses(self) -> tuple[Defense, ...]:
         """The defenses of the door, in order."""
-        return defenses_of(self.setting)
+        return make_defenses(self.setting)
 
 
 def make_plan(
@@ -170,38 +186,38 @@ def make_plan(
     """
     config = loaded.config
     load_plugins(config.run.plugins, loaded.base)
-    method = METHODS[config.method.name](config.method.options, loaded.source)
-    optimizer = method.optimizer.overridden(config.optimizer)
-    method.check(optimizer)
+    method = make_method(config, loaded.source)
+    optimizer = method.optimizer.override_with(config.optimizer)
     _check_weights(config, method)
     network, card = make_network(
         config.model,
-        method.head(),
+        method.model,
         channels,
         len(classes),
-        server(config.run.seed).at("init"),
+        derive_server_key(config.run.seed).at("init"),
         loaded.base,
     )
-    layout = Layout.of(inventory(network))
+    method.check_run(RunSetup(optimizer, network))
+    layout = Layout.of(list_tensors(network))
     check_findings(config.debias, network, classes)
     side = size or config.data.image_size or ANY
-    home = config.model.norm == "home" and bool(norms_of(network))
+    home = config.model.norm == "home" and bool(list_norms(network))
     about = About(len(classes), (side, side, channels), network.channels, bool(network.cut), home)
-    stages = _stages(config, method, network, classes, about)
+    stages = _make_stages(config, method, network, classes, about)
     _check_models(config, method, stages)
     setting = Setting(
         config,
         layout,
-        tuple(_stage_setting(stage, config.run) for stage in stages),
+        tuple(_make_stage_setting(stage, config.run) for stage in stages),
         classes,
         channels,
         needs=method.needs,
-        convs=convs_of(network),
-        norms=norms_of(network),
+        convs=list_convs(network),
+        norms=list_norms(network),
         examples=dict(examples or {}),
-        told=_told(method, stages, len(classes)),
+        told=_list_exact_numbers(method, stages, len(classes)),
     )
-    defenses_of(setting, loaded.source)
+    make_defenses(setting, loaded.source)
     return Plan(
         config, method, optimizer, layout, stages, classes, channels, card, setting
     ), network
@@ -247,7 +263,7 @@ def _check_models(config: Config, method: Method, stages: tuple[StagePlan, ...])
         )
 
 
-def _stage_setting(plan: StagePlan, run: Run) -> StageSetting:
+def _make_stage_setting(plan: StagePlan, run: Run) -> StageSetting:
     """What a defense may know of a stage."""
     stage = plan.stage
     arrive, train, closing = (
@@ -263,12 +279,14 @@ def _stage_setting(plan: StagePlan, run: Run) -> StageSetting:
         arrive,
         train,
         closing,
-        epochs=sum(learns(phase, run.local_epochs) for phase in before),
+        epochs=sum(count_epochs(phase, run.local_epochs) for phase in before),
         loose=tuple(phase.name for phase in before if getattr(phase, "sees", "data") == "data"),
     )
 
 
-def _told(method: Method, stages: tuple[StagePlan, ...], classes: int) -> tuple[str, ...]:
+def _list_exact_numbers(
+    method: Method, stages: tuple[StagePlan, ...], classes: int
+) -> tuple[str, ...]:
     """The exact numbers that a method makes every site tell, beside how many images it has."""
     facts = method.facts(np.zeros(1, np.int64), classes)
     named = [name for name in facts if name != "examples"]
@@ -276,22 +294,22 @@ def _told(method: Method, stages: tuple[StagePlan, ...], classes: int) -> tuple[
     return tuple(dict.fromkeys([*named, *method.counts, *beside]))
 
 
-def _stages(
+def _make_stages(
     config: Config, method: Method, network: Network, classes: tuple[str, ...], about: About
 ) -> tuple[StagePlan, ...]:
     rule = config.aggregate.rule
     RULES[rule]
-    layout = Layout.of(inventory(network))
+    layout = Layout.of(list_tensors(network))
     plans: list[StagePlan] = []
     learned: dict[str, Field] = {}  # what earlier stages shared: sites need its last value
     at = 1
     extra = config.debias.last_rounds
-    own = config.run.model_copy(update={"rounds": config.run.rounds - extra})
-    stages = method.stages(own)
+    method_run = config.run.model_copy(update={"rounds": config.run.rounds - extra})
+    stages = method.stages(method_run)
     private = [n for n in config.release.defenses if n in DEFENSES and DEFENSES[n].formal]
-    for number, stage in enumerate(remedied(stages, config.debias, classes)):
+    for number, stage in enumerate(add_remedies(stages, config.debias, classes)):
         if any(DEFENSES[name].acts == "training" for name in private):
-            stage = replace(stage, arrive=pictures_only(stage.arrive), finish=stage.last)
+            stage = replace(stage, arrive=replace_real_pushes(stage.arrive), finish=stage.last)
         table = method.table if stage.table is None else stage.table
         given = {a for row, a in table.items() if row != "statistic"}
         if rule != "mean" and "mean" not in given and given != {"frozen"}:
@@ -300,35 +318,37 @@ def _stages(
                 where="aggregate.rule",
                 hint='Leave it at "mean", or choose another method.',
             )
-        found = answers(
-            inventory(network), spread(table, rule=rule, norm=config.model.norm), config.method.name
+        answers = resolve_table(
+            list_tensors(network),
+            apply_user_choices(table, rule=rule, norm=config.model.norm),
+            config.method.name,
         )
-        fields = model_fields(layout, found)
+        fields = make_model_fields(layout, answers)
         learned |= {f.name: replace(f, rule="mean") for f in fields}
         travels = {f.name for f in fields}
         kept = tuple(f for name, f in learned.items() if name not in travels)
         shared = layout.region(f.name.removeprefix("model/") for f in fields)
-        down, up = method.beside(stage.name, about)
+        down, up = method.messages(stage.name, replace(about, shared=shared))
         counted = ("examples", "steps") if stage.trains else ("examples",)
         schema = Schema(
-            down=fields + kept + method.down_fields(shared) + down,
-            up=fields + method.up_fields(shared) + method.class_fields(about.classes) + up,
+            down=fields + kept + down,
+            up=fields + up,
             counts=method.counts if private else (*counted, *method.counts),
             metrics=() if private else METRICS,
         )
         _check_rules(schema, config)
         _check_phases(stage)
-        left = (own if number < len(stages) else config.run).rounds - at + 1
+        left = (method_run if number < len(stages) else config.run).rounds - at + 1
         rounds = left if stage.rounds is None else min(stage.rounds, left)
         if rounds <= 0 and plans:
             continue  # the run ends before this stage begins
-        masked = _masked(schema, config, method)
-        plans.append(StagePlan(stage, at, at + rounds - 1, schema, found, shared, masked))
+        masked = _make_masked_schema(schema, config, method)
+        plans.append(StagePlan(stage, at, at + rounds - 1, schema, answers, shared, masked))
         at += rounds
     return tuple(plans)
 
 
-def _masked(schema: Schema, config: Config, method: Method) -> Schema | None:
+def _make_masked_schema(schema: Schema, config: Config, method: Method) -> Schema | None:
     """What travels with secure sums, where a sum is all that the server needs."""
     if not config.release.secure_sum:
         return None
@@ -349,7 +369,7 @@ def _masked(schema: Schema, config: Config, method: Method) -> Schema | None:
     return masked_schema(schema, config.aggregate)
 
 
-def _stays(phase: Phase) -> bool:
+def _is_usable_alone(phase: Phase) -> bool:
     """Whether a phase makes sense where nothing is ever sent."""
     return not getattr(phase, "sends", False)
 

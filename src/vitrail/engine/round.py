@@ -1,4 +1,4 @@
-"""One round: open, deal out, guard, add up, close. The same for every method."""
+"""One round: draw, open, collect, finish, close. The same for every method."""
 
 from __future__ import annotations
 
@@ -6,56 +6,78 @@ from torch import Tensor
 
 from vitrail.aggregate.rule import Rule
 from vitrail.aggregate.sums import SumNoise, Sums
-from vitrail.engine.attempt import Attempts
-from vitrail.engine.outcome import RoundReport
+from vitrail.engine.collect import Collector
 from vitrail.engine.plan import Plan
-from vitrail.engine.pool import Pool
-from vitrail.engine.sample import Draw, draw, in_order
-from vitrail.engine.tasks import Down, Missing, Task
-from vitrail.engine.transcript import Transcript
-from vitrail.engine.versions import Versions
+from vitrail.engine.round_report import RoundReport
+from vitrail.engine.sampling import Draw, draw_sites, order_sites
+from vitrail.engine.site_versions import Versions
+from vitrail.engine.storage.transcript import Transcript
+from vitrail.engine.tasks import MissingReply, RoundMessage, Task
+from vitrail.engine.workers.pool import Pool
 from vitrail.local.session import Context
-from vitrail.methods.server import Server
+from vitrail.methods.base.server import Server
 from vitrail.release.message import digest
 
 
-def play(
+def play_round(
     server: Server,
     plan: Plan,
     pool: Pool,
     versions: Versions,
     round_: int,
-    tape: Transcript | None = None,
+    transcript: Transcript | None = None,
 ) -> RoundReport:
     """Play one round and leave the server as it is after it; only sums stay in memory."""
-    config, stage = plan.config, plan.stage_at(round_)
-    count = len(server.roster)
-    ctx = plan.context(round_, count)
-    chosen = _draw(plan, server, ctx)
-    report = RoundReport(round_, dropped=dict(chosen.dropped))
-
-    tensors = plan.method.open(server, ctx)
-    assets = {name: asset.digest for name, asset in sorted(server.assets.items())}
-    header = Task("", round_, count, assets=assets).names(ctx.stage)
-    down = Down(round_, tensors, digest(header, tensors))
-    if tape is not None:
-        tape.sent(down)
-    secure = stage.masked is not None
-    asked = (*chosen.sites, *chosen.dropped) if secure else chosen.sites
-    weights = _weights(plan, server, asked)
-    attempts = Attempts(server, plan, pool, versions, ctx, down, weights, report, tape)
-    total = attempts.masked(chosen) if secure else attempts.plain(chosen)
-    sums = total.finish(_noise(plan, server, ctx))
-    report.refused, report.accepted = {**attempts.refused, **sums.refused}, sums.accepted
-    wanted = 1 if plan.method.pooled else max(config.run.min_sites, 2 if secure else 1)
-    report.void = len(sums.accepted) < wanted
+    ctx = plan.context(round_, len(server.roster))
+    draw = _choose_sites(plan, server, ctx)
+    down = _open(plan, server, ctx)
+    if transcript is not None:
+        transcript.write_sent(down)
+    report = RoundReport(round_, dropped=dict(draw.dropped))
+    weights = _weigh(plan, server, draw, ctx)
+    collector = Collector(server, plan, pool, versions, ctx, down, weights, report, transcript)
+    total = collector.collect(draw)
+    sums = total.finish(_make_noise(plan, server, ctx))
+    report.accepted, report.refused = sums.accepted, {**collector.refused, **sums.refused}
+    report.void = len(sums.accepted) < _least_sites(plan, ctx)
     if not report.void:
         report.figures = {**sums.metrics, **_close(plan, server, sums, ctx)}
-        versions.accepted |= dict.fromkeys(attempts.kept, round_)
+        versions.accepted |= dict.fromkeys(collector.kept, round_)
     return report
 
 
-def _noise(plan: Plan, server: Server, ctx: Context) -> SumNoise | None:
+def _choose_sites(plan: Plan, server: Server, ctx: Context) -> Draw:
+    """The sites of the round; where all images are in one place, that place never drops out."""
+    examples = {site: facts["examples"] for site, facts in server.roster.items()}
+    if plan.method.pooled:
+        return Draw(tuple(order_sites(examples)), {})
+    everybody = plan.stage_at(ctx.round).stage.sites == "all"
+    return draw_sites(examples, plan.config.run, ctx.key, everybody)
+
+
+def _open(plan: Plan, server: Server, ctx: Context) -> RoundMessage:
+    """The message of the round, the same for every site."""
+    tensors = plan.method.open(server, ctx)
+    task = Task("", ctx.round, len(server.roster), assets=server.list_asset_digests())
+    return RoundMessage(ctx.round, tensors, digest(task.make_digest_header(ctx.stage), tensors))
+
+
+def _weigh(plan: Plan, server: Server, draw: Draw, ctx: Context) -> dict[str, float]:
+    """How much each site counts; one that an audit suspects may count less. In a secure sum those
+    who will drop out have told their keys already."""
+    secure = plan.stage_at(ctx.round).masked is not None
+    sites = (*draw.sites, *draw.dropped) if secure else draw.sites
+    choice = plan.config.aggregate.weights
+    if choice == "uniform":
+        weights = dict.fromkeys(sites, 1.0)
+    elif choice == "examples":
+        weights = {site: server.roster[site]["examples"] for site in sites}
+    else:
+        weights = plan.method.weights(server.roster, sites)
+    return {site: weight * plan.config.debias.factor(site) for site, weight in weights.items()}
+
+
+def _make_noise(plan: Plan, server: Server, ctx: Context) -> SumNoise | None:
     """The noise that defenses want in the sums, from a secret that no site has."""
     defenses = [d for d in plan.defenses() if d.formal]
     if not defenses:
@@ -66,20 +88,19 @@ def _noise(plan: Plan, server: Server, ctx: Context) -> SumNoise | None:
         for defense in defenses:
             deviation = defense.deviation(names[0], 0, ctx) if names else None
             if deviation is not None:
-                source = server.hidden(ctx, "sum", defense.name, names[0])
+                source = server.make_secret_stream(ctx, "sum", defense.name, names[0])
                 total = rule.disturb(total, deviation, source)
         return total
 
     return noise
 
 
-def _draw(plan: Plan, server: Server, ctx: Context) -> Draw:
-    """The sites of the round; where all images are in one place, that place never drops out."""
-    examples = {site: facts["examples"] for site, facts in server.roster.items()}
+def _least_sites(plan: Plan, ctx: Context) -> int:
+    """With fewer accepted updates a round does not count; a secure sum of one would tell it."""
     if plan.method.pooled:
-        return Draw(tuple(in_order(examples)), {})
-    everybody = plan.stage_at(ctx.round).stage.sites == "all"
-    return draw(examples, plan.config.run, ctx.key, everybody)
+        return 1
+    secure = plan.stage_at(ctx.round).masked is not None
+    return max(plan.config.run.min_sites, 2 if secure else 1)
 
 
 def _close(plan: Plan, server: Server, sums: Sums, ctx: Context) -> dict[str, float]:
@@ -89,33 +110,18 @@ def _close(plan: Plan, server: Server, sums: Sums, ctx: Context) -> dict[str, fl
     return plan.method.close(server, sums, ctx)
 
 
-def _weights(plan: Plan, server: Server, sites: tuple[str, ...]) -> dict[str, float]:
-    """How much each site counts; one that an audit suspects may count less."""
-    found = _chosen_weights(plan, server, sites)
-    return {site: weight * plan.config.debias.factor(site) for site, weight in found.items()}
-
-
-def _chosen_weights(plan: Plan, server: Server, sites: tuple[str, ...]) -> dict[str, float]:
-    choice = plan.config.aggregate.weights
-    if choice == "uniform":
-        return dict.fromkeys(sites, 1.0)
-    if choice == "examples":
-        return {site: server.roster[site]["examples"] for site in sites}
-    return plan.method.weights(server.roster, sites)
-
-
 def close_run(server: Server, plan: Plan, pool: Pool, versions: Versions) -> RoundReport:
     """The closing turn of all sites: arrive, evaluate the final model, send figures only."""
     round_ = plan.config.run.rounds + 1
     stage = plan.stages[-1]
     views = plan.layout.views(server.values)
     tensors = {f"model/{name}": views[name] for name in stage.arrives}
-    down = Down(round_, tensors, digest({"round": round_, "stage": "closing"}, tensors))
-    order = in_order({site: facts["examples"] for site, facts in server.roster.items()})
-    tasks = [versions.task(site, round_, len(order), closing=True) for site in order]
+    down = RoundMessage(round_, tensors, digest({"round": round_, "stage": "closing"}, tensors))
+    order = order_sites({site: facts["examples"] for site, facts in server.roster.items()})
+    tasks = [versions.make_task(site, round_, len(order), closing=True) for site in order]
     updates, away = [], {}
     for task, reply in zip(tasks, pool.turns(tasks, down), strict=True):
-        if isinstance(reply, Missing):
+        if isinstance(reply, MissingReply):
             away[task.site] = reply.reason
         else:
             updates.append(reply.update)

@@ -12,30 +12,31 @@ from typing import Any
 import torch
 
 from vitrail.config import Loaded
-from vitrail.crew import Crew, crew_for
-from vitrail.engine.bench import make_bench
-from vitrail.engine.checkpoint import Checkpoints, Identity
-from vitrail.engine.federation import Federation, dealt
-from vitrail.engine.folder import RunFolder
-from vitrail.engine.journal import COLUMNS, Journal
-from vitrail.engine.loaded import write_card
-from vitrail.engine.members import Members, Simulated
+from vitrail.engine.federation import Federation, load_federation
+from vitrail.engine.members import Members, SimulatedSites
 from vitrail.engine.plan import Plan, make_plan
-from vitrail.engine.pool import Pool
-from vitrail.engine.round import close_run, play
-from vitrail.engine.sample import in_order, sample_size
-from vitrail.engine.settle import fingerprint, pick_device, settled
-from vitrail.engine.sitefolder import SiteFolder
-from vitrail.engine.transcript import Transcript
-from vitrail.engine.versions import Versions
+from vitrail.engine.resolve_config import fingerprint_config, pick_device, resolve_config
+from vitrail.engine.round import close_run, play_round
+from vitrail.engine.sampling import compute_sample_size, order_sites
+from vitrail.engine.server_training import make_server_trainer
+from vitrail.engine.site_versions import Versions
+from vitrail.engine.storage.checkpoint import Checkpoints, Identity
+from vitrail.engine.storage.journal import COLUMNS, Journal
+from vitrail.engine.storage.model_card import write_card
+from vitrail.engine.storage.run_folder import RunFolder
+from vitrail.engine.storage.site_folder import SiteFolder
+from vitrail.engine.storage.transcript import Transcript
+from vitrail.engine.workers.pool import Pool
+from vitrail.engine.workers.processes import WorkerProcesses, start_workers
 from vitrail.errors import ConfigError, RunError
 from vitrail.files import write_json
-from vitrail.local.metrics import classification
-from vitrail.methods.bench import Bench
-from vitrail.methods.server import Server
+from vitrail.methods.base.method import RunSetup
+from vitrail.methods.base.server import Server
+from vitrail.methods.base.server_trainer import ServerTrainer
+from vitrail.metrics.classification import compute_classification_metrics
 from vitrail.models.flat import FlatModel
+from vitrail.models.heads.part_head import PartHead
 from vitrail.models.network import Network
-from vitrail.models.pieces import PartHead
 
 
 @dataclass(frozen=True)
@@ -61,74 +62,81 @@ def start(
     loaded: Loaded,
     out: str | Path,
     on_round: OnRound | None = None,
-    crew: Crew | None = None,
+    crew: WorkerProcesses | None = None,
 ) -> RunFolder:
     """Start a run in a new folder and play it to its end, with a crew of the caller's if given."""
     folder = RunFolder(out)
     folder.check_free()
-    with crew_for(loaded.config.run) if crew is None else nullcontext(crew) as hands:
+    with start_workers(loaded.config.run) if crew is None else nullcontext(crew) as hands:
         _start(loaded, folder, on_round, hands)
     return folder
 
 
-def _start(loaded: Loaded, folder: RunFolder, on_round: OnRound | None, crew: Crew) -> None:
+def _start(
+    loaded: Loaded, folder: RunFolder, on_round: OnRound | None, crew: WorkerProcesses
+) -> None:
     try:
-        loaded = replace(loaded, config=settled(loaded))
-        federation = dealt(loaded)
-        plan, network = plan_of(loaded, federation)
+        loaded = replace(loaded, config=resolve_config(loaded))
+        federation = load_federation(loaded)
+        plan, network = plan_run(loaded, federation)
         pick_device(loaded.config.run.device)
         _check_sites(plan, federation)
-        check_network(plan, network, int(federation.images.images.shape[1]))
-        bench = _bench(plan, network, federation)
+        trainer = make_server_trainer(plan, network, _get_size(federation))
+        setup = RunSetup(
+            plan.optimizer,
+            network,
+            plan.image_shape(_get_size(federation)),
+            plan.setting.examples,
+            every_site=True,
+            trainer=trainer,
+        )
+        check_before_start(plan, setup)
     except ConfigError as err:
         raise err.in_file(loaded.source) from None
     folder.create(loaded.config)
-    with held(folder):
-        Engine(folder, plan, network, Simulated(federation, crew), on_round, bench).run(fresh=True)
+    with lock_folder(folder):
+        Engine(folder, plan, network, SimulatedSites(federation, crew), on_round, trainer).run(
+            fresh=True
+        )
 
 
 def resume(
     out: str | Path,
     workers: int | None = None,
     on_round: OnRound | None = None,
-    crew: Crew | None = None,
+    crew: WorkerProcesses | None = None,
 ) -> RunFolder:
     """Go on after a stop or a crash; the end is the same, to the bit, as without it."""
     folder = RunFolder(out)
     loaded = folder.open()
     if (folder.server / "finished").exists():
-        Checkpoints(folder.server).check_config(fingerprint(loaded.config))
+        Checkpoints(folder.server).check_config(fingerprint_config(loaded.config))
         return folder
-    hands = crew_for(loaded.config.run, workers) if crew is None else nullcontext(crew)
-    with held(folder), hands as crew:
+    hands = start_workers(loaded.config.run, workers) if crew is None else nullcontext(crew)
+    with lock_folder(folder), hands as crew:
         folder.sweep_up()
-        federation = dealt(loaded)
-        plan, network = plan_of(loaded, federation)
-        members = Simulated(federation, crew, workers)
-        bench = _bench(plan, network, federation)
-        Engine(folder, plan, network, members, on_round, bench).run(fresh=False)
+        federation = load_federation(loaded)
+        plan, network = plan_run(loaded, federation)
+        members = SimulatedSites(federation, crew, workers)
+        trainer = make_server_trainer(plan, network, _get_size(federation))
+        plan.method.check_run(RunSetup(plan.optimizer, network, trainer=trainer))
+        Engine(folder, plan, network, members, on_round, trainer).run(fresh=False)
     return folder
 
 
-def _bench(plan: Plan, network: Network, federation: Federation) -> Bench | None:
-    return make_bench(plan, network, int(federation.images.images.shape[1]))
-
-
-def plan_of(loaded: Loaded, federation: Federation) -> tuple[Plan, Network]:
+def plan_run(loaded: Loaded, federation: Federation) -> tuple[Plan, Network]:
     """The plan of a run on some images, and its network."""
     examples = {name: len(rows.train) for name, rows in federation.sites.items()}
-    images = federation.images
-    size = int(images.images.shape[1])
-    return make_plan(loaded, images.classes, _channels(federation), examples, size)
+    channels, size = _count_channels(federation), _get_size(federation)
+    return make_plan(loaded, federation.images.classes, channels, examples, size)
 
 
 def _check_sites(plan: Plan, federation: Federation) -> None:
     """A round that can never count is a mistake, not a long wait."""
-    plan.method.check_sites(plan.setting.examples, everybody=True)
     if plan.secure:
-        check_together(plan, len(federation.sites))
+        check_secure_sum_sites(plan, len(federation.sites))
     run = plan.config.run
-    wanted, count = run.min_sites, sample_size(len(federation.sites), run.participation)
+    wanted, count = run.min_sites, compute_sample_size(len(federation.sites), run.participation)
     if wanted > count and not plan.method.pooled:
         raise ConfigError(
             f"{wanted} sites are wanted in a round, and only {count} take part",
@@ -136,9 +144,9 @@ def _check_sites(plan: Plan, federation: Federation) -> None:
         )
 
 
-def check_together(plan: Plan, sites: int) -> None:
+def check_secure_sum_sites(plan: Plan, sites: int) -> None:
     """Refuse secure sums over rounds of a single site."""
-    if sample_size(sites, plan.config.run.participation) < 2:
+    if compute_sample_size(sites, plan.config.run.participation) < 2:
         raise ConfigError(
             "a secure sum of one site is that site's update",
             where="release.secure_sum",
@@ -146,18 +154,19 @@ def check_together(plan: Plan, sites: int) -> None:
         )
 
 
-def check_network(plan: Plan, network: Network, size: int) -> None:
+def check_before_start(plan: Plan, setup: RunSetup) -> None:
     """Refuse before the start what would fail later: a head over patches that does not fit its
-    map, a network that the method cannot use."""
-    if isinstance(network.head, PartHead):
-        network.eval()
+    map, and whatever the method refuses."""
+    if setup.image is not None and isinstance(setup.network.head, PartHead):
+        height, width, channels = setup.image
+        setup.network.eval()
         with torch.inference_mode():
-            network(torch.zeros(1, plan.channels, size, size))
-    plan.method.check_network(network, (size, size, plan.channels))
+            setup.network(torch.zeros(1, channels, height, width))
+    plan.method.check_run(setup)
 
 
 @contextmanager
-def held(folder: RunFolder) -> Iterator[None]:
+def lock_folder(folder: RunFolder) -> Iterator[None]:
     """Nobody else works in the folder inside the block."""
     folder.lock()
     try:
@@ -166,8 +175,13 @@ def held(folder: RunFolder) -> Iterator[None]:
         folder.unlock()
 
 
-def _channels(federation: Federation) -> int:
+def _count_channels(federation: Federation) -> int:
     return int(federation.images.images.shape[3])
+
+
+def _get_size(federation: Federation) -> int:
+    """The pixels of an image's side."""
+    return int(federation.images.images.shape[1])
 
 
 @dataclass
@@ -179,7 +193,7 @@ class Engine:
     network: Network
     members: Members
     on_round: OnRound | None
-    bench: Bench | None = None
+    trainer: ServerTrainer | None = None
     versions: Versions = field(default_factory=Versions)
 
     def run(self, fresh: bool) -> None:
@@ -188,15 +202,15 @@ class Engine:
         self.checkpoints = Checkpoints(self.folder.server)
         self.server = self._server()
         self.identity = Identity(
-            config=fingerprint(self.plan.config),
+            config=fingerprint_config(self.plan.config),
             data=self.members.digest(),
             weights=self.plan.card.get("digest", ""),
-            public="" if self.bench is None else self.bench.digest(),
+            public="" if self.trainer is None else self.trainer.digest(),
         )
         begun = self._begin(fresh)
         pool = self.members.pool(self.plan, self.network, self.folder)
         try:
-            self.members.prepare(self.plan, self.network, pool, self._computing)
+            self.members.prepare(self.plan, self.network, pool, self._report_features)
             self._rounds(pool, begun)
         finally:
             pool.close()
@@ -207,7 +221,7 @@ class Engine:
         values = FlatModel(self.network).values.clone()
         server = Server(self.plan.layout, stage.shared, stage.arrives, values)
         server.start = values.clone()
-        server.bench = self.bench
+        server.trainer = self.trainer
         server.secret = self.members.secret(self.plan, self.folder)
         return server
 
@@ -216,7 +230,7 @@ class Engine:
         if fresh or self.checkpoints.newest() is None:
             self.server.roster = self.members.enroll(self.plan, self.folder)
             if self.plan.secure:
-                check_together(self.plan, len(self.server.roster))
+                check_secure_sum_sites(self.plan, len(self.server.roster))
                 self.versions.keys = self.members.keys(self.plan)
             size, public = self.members.image_size, self.members.public
             write_card(self.folder, self.plan, tuple(self.server.roster), size, public)
@@ -235,10 +249,10 @@ class Engine:
         self.folder.log(f"resumed after round {begun}")
         return begun
 
-    def _computing(self, done: int, total: int) -> None:
-        self._working(f"computing features {done}/{total}")
+    def _report_features(self, done: int, total: int) -> None:
+        self._report_work(f"computing features {done}/{total}")
 
-    def _working(self, note: str) -> None:
+    def _report_work(self, note: str) -> None:
         """Tell the caller about work beside the rounds."""
         if self.on_round is not None:
             self.on_round(
@@ -254,9 +268,9 @@ class Engine:
             began = time.perf_counter()
             stage = self.plan.stage_at(number)
             self.server.shared, self.server.arrives = stage.shared, stage.arrives
-            report = play(self.server, self.plan, pool, self.versions, number, transcript)
+            report = play_round(self.server, self.plan, pool, self.versions, number, transcript)
             for asset in self.server.assets.values():
-                self.checkpoints.shelf.put(asset)
+                self.checkpoints.assets.put(asset)
             seconds = time.perf_counter() - began
             if not torch.isfinite(self.server.values).all():
                 raise RunError(
@@ -264,7 +278,7 @@ class Engine:
                     where=str(self.folder.path),
                     hint="Lower optimizer.lr; the checkpoint before this round is intact.",
                 )
-            self.journal.round(report, seconds)
+            self.journal.write_round(report, seconds)
             if number % run.evaluate_every == 0:
                 self._evaluate(pool, number)
             if number % run.checkpoint_every == 0 or number == run.rounds:
@@ -278,29 +292,29 @@ class Engine:
         if run.rounds % run.evaluate_every:
             self._evaluate(pool, run.rounds)
         report = close_run(self.server, self.plan, pool, self.versions)
-        self.journal.closing(report)
+        self.journal.write_closing(report)
         self._tell(report, 0.0)
-        self._references(pool)
-        self.journal.done()
+        self._train_references(pool)
+        self.journal.write_finished()
 
-    def _references(self, pool: Pool) -> None:
+    def _train_references(self, pool: Pool) -> None:
         """Each site alone on the same budget, where the method or the user wants it."""
         wanted = self.plan.config.run.local_reference
         if not (self.plan.method.reference if wanted is None else wanted):
             return
         root = self.folder.path
-        order = in_order({site: facts["examples"] for site, facts in self.server.roster.items()})
+        order = order_sites({site: facts["examples"] for site, facts in self.server.roster.items()})
         missing = [s for s in order if not SiteFolder(root, s).model_file("local").exists()]
-        for number, _ in enumerate(pool.alone(missing), 1):
-            self._working(f"training sites alone {number}/{len(missing)}")
+        for number, _ in enumerate(pool.train_alone(missing), 1):
+            self._report_work(f"training sites alone {number}/{len(missing)}")
 
     def _evaluate(self, pool: Pool, number: int) -> None:
         """The global model on the server's own test images, where there are both."""
         rows, labels = self.members.held_out()
         if len(rows) and not self.plan.stage_at(max(1, number)).home:
             logits = pool.logits(self.server.values, rows)
-            found = classification(logits, labels, len(self.plan.classes))
-            self.journal.server(number, found)
+            metrics = compute_classification_metrics(logits, labels, len(self.plan.classes))
+            self.journal.write_server(number, metrics)
 
     def _tell(self, report: Any, seconds: float) -> None:
         if self.on_round is not None:

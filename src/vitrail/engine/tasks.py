@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 from torch import Tensor
 
-from vitrail.release.pact import Pact, PublicKey
 from vitrail.release.update import Update
+from vitrail.secure_aggregation.cohort import Cohort, PublicKey
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Task:
     `sites` is how many there are in all; `base` is the site's last accepted round, whose state
     it builds on (0: none); states older than `floor` will never be asked for again. A closing
     turn arrives and evaluates only. `assets` are the digests of what the site builds on beside
-    the message, by name; those it `lacks` so far are brought to its shelf with the task. A `pact`
+    the message, by name; those it `lacks` so far are sent to it with the task. A `cohort`
     asks for the update under masks.
     """
 
@@ -33,23 +33,25 @@ class Task:
     closing: bool = False
     assets: Mapping[str, str] = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
-    pact: Pact | None = None
+    cohort: Annotated[Cohort | None, Field(alias="pact")] = None  # on the wire
 
     def header(self) -> dict[str, Any]:
         """As JSON for the wire."""
-        return asdict(self)
+        header = asdict(self)
+        del header["cohort"]
+        return {**header, "pact": None if self.cohort is None else self.cohort.header()}
 
     @staticmethod
     def read(header: Mapping[str, Any]) -> Task:
         """A task from our own engine."""
         return _TASK.validate_python(header)
 
-    def names(self, stage: str) -> dict[str, Any]:
+    def make_digest_header(self, stage: str) -> dict[str, Any]:
         """What the digest of the message covers beside its tensors: the same for every site."""
         named: dict[str, Any] = {"round": self.round, "stage": stage}
         return {**named, "assets": dict(self.assets)} if self.assets else named
 
-    def answers(self, digest: str) -> str:
+    def make_answer_key(self, digest: str) -> str:
         """What a turn answers: the message, and all else the answer depends on."""
         return f"{digest}/{self.base}/{self.sites}"
 
@@ -58,7 +60,7 @@ _TASK = TypeAdapter(Task)  # made once: a worker reads one for every turn
 
 
 @dataclass(frozen=True)
-class Down:
+class RoundMessage:
     """The message of a round: the same for every site, so it crosses to a process once."""
 
     round: int
@@ -110,7 +112,7 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingReply:
     """No reply: the site was away, too late, or said why it could not answer."""
 
     reason: str

@@ -1,3 +1,3 @@
 """Explanations: where a unit looks, evidence that adds up to a logit, and attribution maps."""
 
-from vitrail.explain import lrp as _lrp  # noqa: F401  (registers its attribution)
+from vitrail.explain.lrp import relevance as _relevance  # noqa: F401  (registers the attribution)

@@ -20,7 +20,7 @@ from vitrail.errors import ConfigError, DataError
 from vitrail.models.backbone import Backbone
 from vitrail.models.network import Network
 from vitrail.registry import Registry
-from vitrail.rng import Key, scope, server
+from vitrail.rng import Key, derive_server_key, seed_torch
 
 CHUNK = 32
 
@@ -40,7 +40,7 @@ class Settings:
     samples: int = 25
     noise: float = 0.15
     start: Literal["one-hot", "logit"] = "one-hot"
-    key: Key = field(default_factory=lambda: server(0).at("attribution"))
+    key: Key = field(default_factory=lambda: derive_server_key(0).at("attribution"))
 
 
 Attribution = Callable[[nn.Module, Tensor, Tensor, Settings, int], Tensor]
@@ -63,16 +63,16 @@ def attribute(
             f"{tuple(images.shape)} and {tuple(targets.shape)}"
         )
     chosen = settings or Settings()
-    found = [images.new_zeros((0, *images.shape[2:]))]
-    with resting(model), torch.inference_mode(False), torch.enable_grad():
+    maps = [images.new_zeros((0, *images.shape[2:]))]
+    with use_eval_mode(model), torch.inference_mode(False), torch.enable_grad():
         for at in range(0, len(images), chunk):
             x = images[at : at + chunk].detach().clone().contiguous()
-            found.append(rule(model, x, targets[at : at + chunk], chosen, at).detach())
-    return torch.cat(found)
+            maps.append(rule(model, x, targets[at : at + chunk], chosen, at).detach())
+    return torch.cat(maps)
 
 
 @contextmanager
-def resting(model: nn.Module) -> Iterator[None]:
+def use_eval_mode(model: nn.Module) -> Iterator[None]:
     """Evaluation mode for a while; every module goes back to the mode it was in."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -83,7 +83,7 @@ def resting(model: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
-def last_map(model: nn.Module, x: Tensor) -> Tensor:
+def compute_last_map(model: nn.Module, x: Tensor) -> Tensor:
     """The output of the backbone's last stage, with gradients through frozen stages too.
 
     The layout is plain: see `models.network.channels_last_is_safe`.
@@ -101,7 +101,7 @@ def last_map(model: nn.Module, x: Tensor) -> Tensor:
     return x
 
 
-def logits_of(model: nn.Module, features: Tensor) -> Tensor:
+def compute_logits_from_map(model: nn.Module, features: Tensor) -> Tensor:
     """Logits from the output of the backbone's last stage."""
     if isinstance(model, Backbone):
         return model.classify(features)
@@ -110,27 +110,29 @@ def logits_of(model: nn.Module, features: Tensor) -> Tensor:
     return logits
 
 
-def class_logits(model: nn.Module, x: Tensor) -> Tensor:
+def compute_logits(model: nn.Module, x: Tensor) -> Tensor:
     """Images to logits, with gradients all the way."""
     if isinstance(model, Network | Backbone):
-        return logits_of(model, last_map(model, x))
+        return compute_logits_from_map(model, compute_last_map(model, x))
     logits: Tensor = model(x)
     return logits
 
 
-def _logits(model: nn.Module) -> Callable[[Tensor], Tensor]:
+def _make_logit_function(model: nn.Module) -> Callable[[Tensor], Tensor]:
     """What captum differentiates; images do not see each other in evaluation mode."""
-    return partial(class_logits, model)
+    return partial(compute_logits, model)
 
 
 @ATTRIBUTIONS.register("gradient")
 def gradient(network: nn.Module, x: Tensor, targets: Tensor, settings: Settings, at: int) -> Tensor:
     """The gradient of the logit (Simonyan et al. 2014, arXiv:1312.6034)."""
     del settings, at
-    found: Tensor = (
-        _captum().Saliency(_logits(network)).attribute(x.requires_grad_(), targets, abs=False)
+    values: Tensor = (
+        _import_captum()
+        .Saliency(_make_logit_function(network))
+        .attribute(x.requires_grad_(), targets, abs=False)
     )
-    return found.sum(1)
+    return values.sum(1)
 
 
 @ATTRIBUTIONS.register("gradient-x-input")
@@ -139,10 +141,12 @@ def gradient_x_input(
 ) -> Tensor:
     """The gradient times the input (Shrikumar et al. 2017, arXiv:1605.01713)."""
     del settings, at
-    found: Tensor = (
-        _captum().InputXGradient(_logits(network)).attribute(x.requires_grad_(), targets)
+    values: Tensor = (
+        _import_captum()
+        .InputXGradient(_make_logit_function(network))
+        .attribute(x.requires_grad_(), targets)
     )
-    return found.sum(1)
+    return values.sum(1)
 
 
 @ATTRIBUTIONS.register("smoothgrad")
@@ -150,12 +154,12 @@ def smoothgrad(
     network: nn.Module, x: Tensor, targets: Tensor, settings: Settings, at: int
 ) -> Tensor:
     """The mean gradient over noisy copies (Smilkov et al. 2017, arXiv:1706.03825)."""
-    attr = _captum()
-    tunnel = attr.NoiseTunnel(attr.Saliency(_logits(network)))
-    found = []
+    attr = _import_captum()
+    tunnel = attr.NoiseTunnel(attr.Saliency(_make_logit_function(network)))
+    maps = []
     # image by image, each with draws of its own, so that the chunks do not matter
     for row, (image, target) in enumerate(zip(x, targets, strict=True)):
-        with scope(settings.key.at("image", at + row)):
+        with seed_torch(settings.key.at("image", at + row)):
             smooth: Tensor = tunnel.attribute(
                 image[None].clone().requires_grad_(),
                 nt_type="smoothgrad",
@@ -165,8 +169,8 @@ def smoothgrad(
                 target=target,
                 abs=False,
             )
-        found.append(smooth.detach().sum(1))
-    return torch.cat(found)
+        maps.append(smooth.detach().sum(1))
+    return torch.cat(maps)
 
 
 @ATTRIBUTIONS.register("integrated-gradients")
@@ -176,9 +180,9 @@ def integrated_gradients(
     """The gradient along a straight path from a baseline (Sundararajan et al. 2017,
     arXiv:1703.01365), by Gauss-Legendre quadrature; it adds up to the difference of logits."""
     del at
-    found: Tensor = (
-        _captum()
-        .IntegratedGradients(_logits(network))
+    values: Tensor = (
+        _import_captum()
+        .IntegratedGradients(_make_logit_function(network))
         .attribute(
             x,
             baselines=settings.baseline,
@@ -187,17 +191,17 @@ def integrated_gradients(
             internal_batch_size=max(CHUNK, len(x)),
         )
     )
-    return found.sum(1).to(x.dtype)
+    return values.sum(1).to(x.dtype)
 
 
-class _Ending(nn.Module):
+class _MapToLogits(nn.Module):
     """From the output of the backbone's last stage to logits. The gradient ends at that map, so
     what is before it is passed once, without one, and frozen stages do not matter."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.last = nn.Identity()
-        self._rest = partial(logits_of, model)
+        self._rest = partial(compute_logits_from_map, model)
 
     def forward(self, features: Tensor) -> Tensor:
         return self._rest(self.last(features))
@@ -208,18 +212,18 @@ def grad_cam(network: nn.Module, x: Tensor, targets: Tensor, settings: Settings,
     """The last stage's channels, weighted by their mean gradient, where they speak for the class
     (Selvaraju et al. 2017, arXiv:1610.02391); bilinear at the size of the image."""
     del settings, at
-    attr = _captum()
+    attr = _import_captum()
     with torch.no_grad():
-        features = last_map(network, x)
-    ending = _Ending(network)
+        features = compute_last_map(network, x)
+    ending = _MapToLogits(network)
     cam = attr.LayerGradCam(ending, ending.last).attribute(
         features.requires_grad_(), targets, relu_attributions=True
     )
-    found: Tensor = attr.LayerAttribution.interpolate(cam, x.shape[2:], "bilinear")
-    return found[:, 0]
+    upsampled: Tensor = attr.LayerAttribution.interpolate(cam, x.shape[2:], "bilinear")
+    return upsampled[:, 0]
 
 
-def _captum() -> Any:
+def _import_captum() -> Any:
     """captum's attributions; imported when they are asked for, because they take half a second."""
     from captum import attr
 

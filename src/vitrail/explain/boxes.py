@@ -21,7 +21,7 @@ def upsample(maps: Tensor, height: int, width: int) -> Tensor:
     return large.reshape(*lead, height, width)
 
 
-def boxes(maps: Tensor, height: int, width: int, percentile: float = PERCENTILE) -> Tensor:
+def find_boxes(maps: Tensor, height: int, width: int, percentile: float = PERCENTILE) -> Tensor:
     """The smallest rectangles around what is at or above a percentile of each upsampled map.
 
     Returns [..., 4] of int64: x0, y0, x1, y1 in pixels, the right and lower edge excluded. A

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitrail.data.resize import Mode, frame
+from vitrail.data.decoding.resize import Mode, make_resize_transform
 from vitrail.errors import ConfigError, RunError
-from vitrail.explain.boxes import boxes
+from vitrail.explain.boxes import find_boxes
+from vitrail.models.heads.part_head import Piece, require_part_head
 from vitrail.models.network import Network
-from vitrail.models.pieces import Piece, part_head
 
 Box = tuple[int, int, int, int]  # x0, y0, x1, y1, right and lower edge excluded
 
@@ -46,7 +46,7 @@ class Contribution:
     map: Tensor | None = None
     units: int = 1  # how many units are summed in this row
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The row as JSON has it."""
         return {
             "contribution": self.contribution,
@@ -68,19 +68,19 @@ class ClassEvidence:
     logit: float
     contributions: tuple[Contribution, ...]
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The class as JSON has it."""
-        rows = [row.plain() for row in self.contributions]
+        rows = [row.to_json() for row in self.contributions]
         return {"class": self.name, "logit": self.logit, "contributions": rows}
 
 
-def to_json(found: Sequence[ClassEvidence]) -> list[dict[str, Any]]:
+def to_json(evidence: Sequence[ClassEvidence]) -> list[dict[str, Any]]:
     """Evidence as a list of classes, each with its logit and what adds up to it."""
-    return [one.plain() for one in found]
+    return [one.to_json() for one in evidence]
 
 
 @torch.no_grad()
-def evidence(
+def compute_evidence(
     network: Network,
     x: Tensor,
     labels: Sequence[int],
@@ -94,7 +94,7 @@ def evidence(
     The `top` contributions by absolute value are listed, the others summed in a last row.
     `size` is the height and width of the original image and `resize` how it became a square.
     """
-    head = part_head(network)
+    head = require_part_head(network)
     if top < 1:
         raise ConfigError(f"top = {top} would list nothing", where="top", hint="Use 1 or more.")
     image = x if x.dim() == 4 else x[None]
@@ -103,16 +103,16 @@ def evidence(
     z = network.features(network.prefix(image))
     logits = head(z)["logits"][0]
     side = (image.shape[2], image.shape[3])
-    found = []
+    evidence = []
     for label in labels:
         pieces = head.pieces(z, label)
-        logit = _checked(float(logits[label]), pieces)
+        logit = _check_sum(float(logits[label]), pieces)
         rows = _rows(pieces, classes, top, side, size or side, resize)
-        found.append(ClassEvidence(classes[label], int(label), logit, rows))
-    return found
+        evidence.append(ClassEvidence(classes[label], int(label), logit, rows))
+    return evidence
 
 
-def _checked(logit: float, pieces: Sequence[Piece]) -> float:
+def _check_sum(logit: float, pieces: Sequence[Piece]) -> float:
     """The sum of the pieces in double precision, if the network's own logit is that sum."""
     total = math.fsum(piece.contribution for piece in pieces)
     room = _TOLERANCE * (1 + math.fsum(abs(piece.contribution) for piece in pieces))
@@ -138,10 +138,10 @@ def _rows(
     ranked = sorted(pieces, key=lambda piece: -abs(piece.contribution))
     rows = []
     for piece in ranked[:top]:
-        square = place_of(piece, pieces, side)
+        square = locate_piece(piece, pieces, side)
         rows.append(
             Contribution(
-                part=part_name(piece, classes),
+                part=name_part(piece, classes),
                 contribution=piece.contribution,
                 score=piece.score,
                 weight=piece.weight,
@@ -157,14 +157,14 @@ def _rows(
     return (*rows, Contribution(OTHER, left, units=len(rest)))
 
 
-def place_of(piece: Piece, pieces: Sequence[Piece], side: tuple[int, int]) -> Box | None:
+def locate_piece(piece: Piece, pieces: Sequence[Piece], side: tuple[int, int]) -> Box | None:
     """Where one of a logit's pieces lies in an image of height and width `side`: the box of its
     map, or its own patch if other pieces share that map."""
     if piece.map is None:
         return None
     several = sum(one.unit == piece.unit and one.map is not None for one in pieces) > 1
     if not several or piece.at is None:
-        return box_of(piece.map, side)
+        return find_box(piece.map, side)
     (row, column), (rows, columns) = piece.at, piece.map.shape
     height, width = side
     return (
@@ -175,7 +175,7 @@ def place_of(piece: Piece, pieces: Sequence[Piece], side: tuple[int, int]) -> Bo
     )
 
 
-def part_name(piece: Piece, classes: Sequence[str]) -> str:
+def name_part(piece: Piece, classes: Sequence[str]) -> str:
     """Such as "prototype 3 of class crested"."""
     if piece.owner is None:
         return piece.name
@@ -183,9 +183,9 @@ def part_name(piece: Piece, classes: Sequence[str]) -> str:
     return f"{bare} of class {classes[piece.owner]}"
 
 
-def box_of(map_: Tensor, side: tuple[int, int]) -> Box:
+def find_box(map_: Tensor, side: tuple[int, int]) -> Box:
     """The box of one map [h, w] in an image of height and width `side`."""
-    x0, y0, x1, y1 = boxes(map_, *side).tolist()
+    x0, y0, x1, y1 = find_boxes(map_, *side).tolist()
     return x0, y0, x1, y1
 
 
@@ -197,7 +197,7 @@ def to_original(
     if size == side:
         return square
     # resizing gives squares, so one side stands for both
-    place = frame(width, height, side[0], resize).to_original(square).round(6)
+    place = make_resize_transform(width, height, side[0], resize).to_original(square).round(6)
     low = np.floor(place[:2]).clip(0, (width, height))
     high = np.ceil(place[2:]).clip(0, (width, height))
     if (low >= high).any():

@@ -17,33 +17,32 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from vitrail.engine.tasks import Task
-from vitrail.wire import decode, encode
-from vitrail.wire.codec import WireError
+from vitrail.wire import WireError, decode, encode
 
 SCHEMA = 1
-ROOM = 4 * 2**20
+MAX_HEADER_BYTES = 4 * 2**20
 """What a header may add to the bytes of the tensors that were declared."""
 
 
-class Content(BaseModel):
+class MessageContent(BaseModel):
     """What the body of a message holds; anything else in it is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     @classmethod
-    def read(cls, letter: Letter) -> Self:
+    def read(cls, message: OpenedMessage) -> Self:
         """The content of a message that says it holds this."""
         try:
-            return cls.model_validate_json(json.dumps(letter.body))
+            return cls.model_validate_json(json.dumps(message.body))
         except ValidationError as err:
             first = err.errors()[0]
             at = ".".join(str(step) for step in first["loc"])
             raise WireError(
-                f"a {letter.kind!r} does not hold what it should ({at}: {first['msg']})"
+                f"a {message.kind!r} does not hold what it should ({at}: {first['msg']})"
             ) from err
 
 
-class Hello(Content):
+class Hello(MessageContent):
     """The coordinator proposes a run: its terms, and the digest of pretrained weights, if any."""
 
     terms: dict[str, dict[str, Any]]
@@ -51,7 +50,7 @@ class Hello(Content):
     patience: float = 0.0
 
 
-class Turn(Content):
+class TurnRequest(MessageContent):
     """One turn; `audit` asks a closing one for what audits compare."""
 
     task: Task
@@ -59,14 +58,14 @@ class Turn(Content):
     audit: bool = False
 
 
-class Farewell(Content):
+class Farewell(MessageContent):
     """The run is over; what every site told for the audits."""
 
     tables: dict[str, dict[str, Any]] = {}
 
 
 @dataclass(frozen=True)
-class Letter:
+class OpenedMessage:
     """One message, opened."""
 
     kind: str
@@ -90,7 +89,7 @@ def seal(
     return encode({**head, "body": dict(body)}, tensors or {})
 
 
-def unseal(raw: bytes, limit: int | None = None) -> Letter:
+def unseal(raw: bytes, limit: int | None = None) -> OpenedMessage:
     """Open a message; what is not exactly one of ours is refused with the reason."""
     header, tensors = decode(raw, limit)
     try:
@@ -105,9 +104,9 @@ def unseal(raw: bytes, limit: int | None = None) -> Letter:
     except KeyError as err:
         raise WireError(f"the message's header has no {err}") from err
     kind, run, site, answers = words
-    return Letter(kind, run, site, header["body"], tensors, answers)
+    return OpenedMessage(kind, run, site, header["body"], tensors, answers)
 
 
-def mark(raw: bytes) -> str:
+def compute_message_id(raw: bytes) -> str:
     """What names a message, for the reply that answers it."""
     return hashlib.blake2b(raw, digest_size=16).hexdigest()

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from types import FrameType
 
-from vitrail.crew import die_with_parent
+from vitrail.engine.workers.processes import die_with_parent
 
 _GRACE = 5.0
 

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from vitrail.errors import ConfigError, RunError
-from vitrail.files import create, folder_name, write_json
+from vitrail.files import create, make_folder_name, write_json
 from vitrail.flower.node_key import NODE_KEY, make_pair, read_public
 
 DAYS = 365
@@ -58,12 +58,12 @@ class Keys:
 
     def public(self, site: str) -> Path:
         """A site's public key, as the coordinator has it."""
-        return self.folder / "server" / "sites" / f"{folder_name(site)}.pub"
+        return self.folder / "server" / "sites" / f"{make_folder_name(site)}.pub"
 
     def site(self, site: str) -> Path:
         """The folder to hand over to a site: the authority's certificate, the public keys of all
         sites, and its private key unless it has made its own."""
-        return self.folder / "sites" / folder_name(site)
+        return self.folder / "sites" / make_folder_name(site)
 
 
 def make_keys(
@@ -88,47 +88,47 @@ def make_keys(
         raise ConfigError("the sites must know the coordinator by a name", where="--host")
     if days < 1:
         raise ConfigError("certificates must be valid for at least a day", where="--days")
-    pairs = _pairs(sites, own or {})
-    root, certificate = _authority(days)
+    pairs = _collect_pairs(sites, own or {})
+    root, certificate = _make_authority(days)
     create(keys.authority, certificate.public_bytes(_PEM), 0o644)
-    create(keys.folder / "authority" / "ca.key", _private(root), 0o600)
+    create(keys.folder / "authority" / "ca.key", _encode_private(root), 0o600)
     known = tuple(dict.fromkeys((*hosts, *LOCAL)))  # its own commands reach it from here
-    key, signed = _server(root, known, days)
+    key, signed = _make_server_certificate(root, known, days)
     create(keys.certificate, signed.public_bytes(_PEM), 0o644)
-    create(keys.private, _private(key), 0o600)
+    create(keys.private, _encode_private(key), 0o600)
     for site, (secret, public) in pairs.items():
         create(keys.public(site), public, 0o644)
         if secret:
             create(keys.site(site) / NODE_KEY, secret, 0o600)
         create(keys.site(site) / "ca.pem", certificate.public_bytes(_PEM), 0o644)
         for other in sites:  # by which they know each other's masks, without the coordinator
-            create(peer_file(keys.site(other), site), public, 0o644)
+            create(locate_peer_key(keys.site(other), site), public, 0o644)
     write_json(keys.roll, list(sites))
     return keys
 
 
-def _pairs(sites: Sequence[str], own: Mapping[str, Path]) -> dict[str, tuple[bytes, bytes]]:
+def _collect_pairs(sites: Sequence[str], own: Mapping[str, Path]) -> dict[str, tuple[bytes, bytes]]:
     """By site, its private half (empty where the site keeps it) and its public half."""
-    found = {site: (b"", read_public(own[site])) if site in own else make_pair() for site in sites}
-    if len({public for _, public in found.values()}) < len(found):
+    pairs = {site: (b"", read_public(own[site])) if site in own else make_pair() for site in sites}
+    if len({public for _, public in pairs.values()}) < len(pairs):
         raise ConfigError(
             "two sites have the same public key",
             where="--public",
             hint="Each site makes its own with `vitrail flower keys site DIR`.",
         )
-    return found
+    return pairs
 
 
-def peer_file(folder: Path, site: str) -> Path:
+def locate_peer_key(folder: Path, site: str) -> Path:
     """Where a site's folder of keys has the public key of another site."""
-    return folder / "peers" / f"{folder_name(site)}.pub"
+    return folder / "peers" / f"{make_folder_name(site)}.pub"
 
 
-def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _encode_private(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, _BARE)
 
 
-def _builder(
+def _start_certificate(
     subject: str, issuer: str, key: ec.EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:
     now = _now()
@@ -151,21 +151,21 @@ def _now() -> datetime.datetime:
 _AUTHORITY = "Vitrail federation authority"
 
 
-def _authority(days: int) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+def _make_authority(days: int) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     key = ec.generate_private_key(ec.SECP384R1())
-    builder = _builder(_AUTHORITY, _AUTHORITY, key.public_key(), days).add_extension(
+    builder = _start_certificate(_AUTHORITY, _AUTHORITY, key.public_key(), days).add_extension(
         x509.BasicConstraints(ca=True, path_length=0), critical=True
     )
     return key, builder.sign(key, hashes.SHA384())
 
 
-def _server(
+def _make_server_certificate(
     root: ec.EllipticCurvePrivateKey, hosts: Sequence[str], days: int
 ) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     key = ec.generate_private_key(ec.SECP384R1())
-    names = x509.SubjectAlternativeName([_name(host) for host in hosts])
+    names = x509.SubjectAlternativeName([_make_general_name(host) for host in hosts])
     use = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-    builder = _builder(hosts[0], _AUTHORITY, key.public_key(), days)
+    builder = _start_certificate(hosts[0], _AUTHORITY, key.public_key(), days)
     builder = builder.add_extension(names, critical=False).add_extension(use, critical=False)
     builder = builder.add_extension(
         x509.AuthorityKeyIdentifier.from_issuer_public_key(root.public_key()), critical=False
@@ -173,40 +173,42 @@ def _server(
     return key, builder.sign(root, hashes.SHA384())
 
 
-def _name(host: str) -> x509.GeneralName:
+def _make_general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
 
 
-def problems_of(certificate: Path, authority: Path, private: Path | None = None) -> list[str]:
+def find_certificate_problems(
+    certificate: Path, authority: Path, private: Path | None = None
+) -> list[str]:
     """What is wrong with a certificate: expired, not yet valid, foreign, not of this key."""
     try:
-        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+        issued = x509.load_pem_x509_certificate(certificate.read_bytes())
         root = x509.load_pem_x509_certificate(authority.read_bytes())
     except (OSError, ValueError) as err:
         return [f"it cannot be read ({err})"]
     wrong = []
     now = _now()
-    if now > found.not_valid_after_utc:
-        wrong.append(f"it expired on {found.not_valid_after_utc:%Y-%m-%d}")
-    if now < found.not_valid_before_utc:
+    if now > issued.not_valid_after_utc:
+        wrong.append(f"it expired on {issued.not_valid_after_utc:%Y-%m-%d}")
+    if now < issued.not_valid_before_utc:
         wrong.append("it is not valid yet: check this machine's clock")
     try:
-        found.verify_directly_issued_by(root)
+        issued.verify_directly_issued_by(root)
     except Exception:
         wrong.append(f"it was not signed by the authority of {authority.name}")
     if private is not None:
         try:
             key = serialization.load_pem_private_key(private.read_bytes(), None)
-            if key.public_key() != found.public_key():
+            if key.public_key() != issued.public_key():
                 wrong.append(f"it does not belong to the private key {private.name}")
         except (OSError, ValueError) as err:
             wrong.append(f"its private key cannot be read ({err})")
     return wrong
 
 
-def loose(private: Path) -> bool:
+def is_readable_by_others(private: Path) -> bool:
     """Whether others than the owner may read a private key."""
     return bool(private.stat().st_mode & 0o077)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from vitrail.engine.tasks import Missing
+from vitrail.engine.tasks import MissingReply
 
 
 class Link(Protocol):
@@ -15,6 +15,8 @@ class Link(Protocol):
         """The names of the sites that can be reached now."""
         ...
 
-    def ask(self, messages: Mapping[str, bytes], patience: float) -> dict[str, bytes | Missing]:
+    def ask(
+        self, messages: Mapping[str, bytes], patience: float
+    ) -> dict[str, bytes | MissingReply]:
         """Send a message to each of some sites; what each answered, or why there is nothing."""
         ...

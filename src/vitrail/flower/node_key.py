@@ -28,7 +28,7 @@ def make_pair() -> tuple[bytes, bytes]:
     return secret, key.public_key().public_bytes(_SSH, serialization.PublicFormat.OpenSSH)
 
 
-def make_own(folder: Path) -> Path:
+def make_node_key(folder: Path) -> Path:
     """Make a site's key pair in its own folder; returns the public half, which alone is sent."""
     if (folder / NODE_KEY).exists() or (folder / NODE_PUBLIC).exists():
         raise RunError(
@@ -57,8 +57,8 @@ def read_public(file: Path) -> bytes:
     return key.public_bytes(_SSH, serialization.PublicFormat.OpenSSH)
 
 
-def fingerprint(public: bytes) -> str:
+def fingerprint_key(public: bytes) -> str:
     """What two people compare over the telephone; `ssh-keygen -lf FILE` says the same."""
     blob = base64.b64decode(public.split()[1])
-    found = base64.b64encode(hashlib.sha256(blob).digest()).decode()
-    return f"SHA256:{found.rstrip('=')}"
+    text = base64.b64encode(hashlib.sha256(blob).digest()).decode()
+    return f"SHA256:{text.rstrip('=')}"

@@ -65,7 +65,7 @@ class Cost:
         return numbers * self.itemsize
 
 
-def cost(classes: int, n: int, p: int, itemsize: int = 4) -> Cost:
+def compute_cost(classes: int, n: int, p: int, itemsize: int = 4) -> Cost:
     """The cost of `classes` subspaces of dimension p in n dimensions."""
     if not 0 < p <= n or classes < 1:
         raise ValueError(f"there are no {classes} subspaces of dimension {p} in {n} dimensions")
@@ -99,7 +99,7 @@ class Ambiguity:
         )
 
 
-def measure(
+def measure_ambiguity(
     release: Callable[[Tensor], Tensor], image: Tensor, tolerance: float | None = None
 ) -> Ambiguity:
     """m minus the rank of the Jacobian from pixels to released numbers, at one image.

@@ -23,21 +23,21 @@ def principal_angles(x: Tensor, y: Tensor) -> Tensor:
     return torch.atan2(sines, cosines)
 
 
-def projection(x: Tensor, y: Tensor) -> Tensor:
+def projection_distance(x: Tensor, y: Tensor) -> Tensor:
     """|sin theta|, which is |P_x - P_y|_F / sqrt(2); the exact mean minimizes its squares."""
     return _norm(principal_angles(x, y).sin())
 
 
-def geodesic(x: Tensor, y: Tensor) -> Tensor:
+def geodesic_distance(x: Tensor, y: Tensor) -> Tensor:
     """|theta|, the length of the shortest path between the subspaces."""
     return _norm(principal_angles(x, y))
 
 
-def chordal(x: Tensor, y: Tensor) -> Tensor:
+def chordal_distance(x: Tensor, y: Tensor) -> Tensor:
     """2 |sin(theta / 2)|, the smallest |x - y Q|_F over rotations Q."""
     return 2 * _norm((principal_angles(x, y) / 2).sin())
 
 
 def _norm(values: Tensor) -> Tensor:
-    found: Tensor = torch.linalg.vector_norm(values, dim=-1)
-    return found
+    norms: Tensor = torch.linalg.vector_norm(values, dim=-1)
+    return norms

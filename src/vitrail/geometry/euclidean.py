@@ -22,16 +22,18 @@ def retract(x: Tensor, step: Tensor) -> Tensor:
 
 def distance(x: Tensor, y: Tensor) -> Tensor:
     """|x - y| over the last two dimensions."""
-    found: Tensor = torch.linalg.vector_norm(x - y, dim=(-2, -1))
-    return found
+    norms: Tensor = torch.linalg.vector_norm(x - y, dim=(-2, -1))
+    return norms
 
 
-def problem(x: Tensor) -> str | None:
+def find_problem(x: Tensor) -> str | None:
     """Only values that are not finite are no points."""
     return None if bool(torch.isfinite(x).all()) else "some of its values are not finite"
 
 
-def random(shape: tuple[int, ...], source: Source, dtype: torch.dtype = torch.float32) -> Tensor:
+def draw_points(
+    shape: tuple[int, ...], source: Source, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """Standard normal points."""
     generator = source if isinstance(source, torch.Generator) else source.torch()
     return torch.randn(shape, generator=generator, dtype=dtype)
@@ -42,7 +44,7 @@ EUCLIDEAN = Manifold(
     project=project,
     retractions={"plus": retract},
     distance=distance,
-    problem=problem,
-    random=random,
+    problem=find_problem,
+    random=draw_points,
     dimension=lambda n, p: n * p,
 )

@@ -11,7 +11,7 @@ Source = Key | torch.Generator
 _SINGULAR = 1e-6
 
 
-def tolerance(dtype: torch.dtype) -> float:
+def get_tolerance(dtype: torch.dtype) -> float:
     """How far from orthonormal a frame of this type may be and still count as one."""
     return 1e-4 if dtype == torch.float32 else 1e-9
 
@@ -25,7 +25,7 @@ def deviation(frames: Tensor) -> Tensor:
     return (frames.mT @ frames - eye).abs().amax((-2, -1))
 
 
-def problem(frames: Tensor, limit: float | None = None) -> str | None:
+def find_problem(frames: Tensor, limit: float | None = None) -> str | None:
     """Why these are no frames, in one clause, or None if they are."""
     if frames.dim() < 2:
         return f"a frame is a matrix n x p, not a tensor of shape {list(frames.shape)}"
@@ -39,54 +39,56 @@ def problem(frames: Tensor, limit: float | None = None) -> str | None:
     if not bool(torch.isfinite(frames).all()):
         return "some of their values are not finite"
     worst = float(deviation(frames).max())
-    if worst <= (tolerance(frames.dtype) if limit is None else limit):
+    if worst <= (get_tolerance(frames.dtype) if limit is None else limit):
         return None
     smallest = float(torch.linalg.svdvals(frames.double())[..., -1].min())
     kind = "rank-deficient" if smallest < _SINGULAR else "not orthonormal"
     return f"they are {kind}: U^T U deviates from the identity by {worst:.3g}"
 
 
-def checked(frames: Tensor, name: str = "frames") -> Tensor:
+def check_frames(frames: Tensor, name: str = "frames") -> Tensor:
     """The same frames, or a ValueError that says what is wrong with them."""
-    reason = problem(frames)
+    reason = find_problem(frames)
     if reason is not None:
         raise ValueError(f"{name}: {reason}")
     return frames
 
 
-def orthonormal(matrices: Tensor) -> Tensor:
+def orthonormalize(matrices: Tensor) -> Tensor:
     """The Q of a QR decomposition whose R has a positive diagonal, which makes it unique."""
     q, r = torch.linalg.qr(matrices)
     signs = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(matrices.dtype)
-    found: Tensor = q * signs[..., None, :]
-    return found
+    oriented: Tensor = q * signs[..., None, :]
+    return oriented
 
 
-def polar(matrices: Tensor) -> Tensor:
+def polar_factor(matrices: Tensor) -> Tensor:
     """The nearest matrix with orthonormal columns: W V^T of the thin SVD W S V^T."""
     w, _, v = torch.linalg.svd(matrices, full_matrices=False)
-    found: Tensor = w @ v
-    return found
+    factor: Tensor = w @ v
+    return factor
 
 
-def draw(shape: tuple[int, ...], source: Source, dtype: torch.dtype = torch.float32) -> Tensor:
+def draw_frames(
+    shape: tuple[int, ...], source: Source, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """Frames [..., n, p] uniform over all of them: Q of a Gaussian matrix."""
     if len(shape) < 2 or shape[-1] > shape[-2]:
         raise ValueError(f"there are no frames of shape {list(shape)}: they are n x p with p <= n")
     generator = source.torch() if isinstance(source, Key) else source
-    return orthonormal(torch.randn(shape, generator=generator, dtype=dtype))
+    return orthonormalize(torch.randn(shape, generator=generator, dtype=dtype))
 
 
-def aligned(frames: Tensor, reference: Tensor) -> Tensor:
+def align_frames(frames: Tensor, reference: Tensor) -> Tensor:
     """Each frame turned inside its span to be as near to the reference as it can be.
 
     U times the polar factor of U^T R (Schoenemann 1966): it depends on the span of U alone as
     long as no direction of the span is orthogonal to all of R.
     """
-    return frames @ polar(frames.mT @ reference)
+    return frames @ polar_factor(frames.mT @ reference)
 
 
-def canonical(frames: Tensor, like: Tensor | None = None) -> Tensor:
+def canonicalize(frames: Tensor, like: Tensor | None = None) -> Tensor:
     """One frame for each subspace: two frames with the same span give the same result.
 
     It is the frame nearest to `like`; without `like`, and for subspaces where the nearest is
@@ -95,14 +97,16 @@ def canonical(frames: Tensor, like: Tensor | None = None) -> Tensor:
     """
     wide = frames.to(torch.float64)
     if like is None:
-        return aligned(wide, _axes(wide)).to(frames.dtype)
+        return align_frames(wide, _axes(wide)).to(frames.dtype)
     reference = like.to(torch.float64)
-    found = aligned(wide, reference)
+    aligned = align_frames(wide, reference)
     if frames.numel():
         unclear = torch.linalg.svdvals(wide.mT @ reference)[..., -1] < _SINGULAR
         if bool(unclear.any()):
-            found = torch.where(unclear[..., None, None], aligned(wide, _axes(wide)), found)
-    return found.to(frames.dtype)
+            aligned = torch.where(
+                unclear[..., None, None], align_frames(wide, _axes(wide)), aligned
+            )
+    return aligned.to(frames.dtype)
 
 
 def _axes(frames: Tensor) -> Tensor:

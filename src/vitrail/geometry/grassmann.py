@@ -8,11 +8,16 @@ from __future__ import annotations
 from torch import Tensor
 
 from vitrail.geometry import retraction
-from vitrail.geometry.angles import chordal, geodesic, principal_angles, projection
-from vitrail.geometry.frames import canonical, draw, problem
+from vitrail.geometry.angles import (
+    chordal_distance,
+    geodesic_distance,
+    principal_angles,
+    projection_distance,
+)
+from vitrail.geometry.frames import canonicalize, draw_frames, find_problem
 from vitrail.geometry.manifold import Manifold
-from vitrail.geometry.mean import Consensus, mean
 from vitrail.geometry.retraction import logarithm
+from vitrail.geometry.subspace_mean import Consensus, mean
 
 
 def project(x: Tensor, v: Tensor) -> Tensor:
@@ -29,22 +34,22 @@ GRASSMANN = Manifold(
         "polar": retraction.polar,
         "geodesic": retraction.geodesic,
     },
-    distance=geodesic,
-    problem=problem,
-    random=draw,
+    distance=geodesic_distance,
+    problem=find_problem,
+    random=draw_frames,
     dimension=lambda n, p: p * (n - p),
 )
 
 __all__ = [
     "GRASSMANN",
     "Consensus",
-    "canonical",
-    "chordal",
-    "draw",
-    "geodesic",
+    "canonicalize",
+    "chordal_distance",
+    "draw_frames",
+    "geodesic_distance",
     "logarithm",
     "mean",
     "principal_angles",
     "project",
-    "projection",
+    "projection_distance",
 ]

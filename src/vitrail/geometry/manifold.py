@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitrail.errors import ConfigError, nearest
+from vitrail.errors import ConfigError, suggest_name
 from vitrail.geometry.frames import Source
 
 Pair = Callable[[Tensor, Tensor], Tensor]
@@ -37,6 +37,6 @@ class Manifold:
             return next(iter(self.retractions.values()))
         if how not in self.retractions:
             raise ConfigError(
-                f"{self.name} has no retraction {how!r}", hint=nearest(how, self.retractions)
+                f"{self.name} has no retraction {how!r}", hint=suggest_name(how, self.retractions)
             )
         return self.retractions[how]

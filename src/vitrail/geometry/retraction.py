@@ -7,21 +7,21 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vitrail.geometry.frames import orthonormal
+from vitrail.geometry.frames import orthonormalize
 
 Angle = Callable[[Tensor], Tensor]
 
 
 def qr(x: Tensor, step: Tensor) -> Tensor:
     """The Q of x + step."""
-    return orthonormal(x + step)
+    return orthonormalize(x + step)
 
 
 def polar(x: Tensor, step: Tensor) -> Tensor:
     """(x + step) (I + step^T step)^(-1/2), the frame nearest to x + step."""
     squares, vectors = _spectrum(step)
     shrunk = (vectors * (1 + squares).rsqrt()[..., None, :]) @ vectors.mT
-    return _polished((x + step) @ shrunk)
+    return _polish((x + step) @ shrunk)
 
 
 def arctan(x: Tensor, step: Tensor) -> Tensor:
@@ -30,12 +30,12 @@ def arctan(x: Tensor, step: Tensor) -> Tensor:
     Each principal direction of the step turns by arctan(2 s) / 2, s its singular value: a turn
     of at most 45 degrees, however long the step.
     """
-    return _turned(x, step, lambda s: torch.atan(2 * s) / 2)
+    return _turn(x, step, lambda s: torch.atan(2 * s) / 2)
 
 
 def geodesic(x: Tensor, step: Tensor) -> Tensor:
     """The exponential map of the Grassmann manifold: each direction turns by s."""
-    return _turned(x, step, lambda s: s)
+    return _turn(x, step, lambda s: s)
 
 
 def logarithm(x: Tensor, y: Tensor) -> Tensor:
@@ -48,11 +48,11 @@ def logarithm(x: Tensor, y: Tensor) -> Tensor:
     sines = torch.linalg.vector_norm(rise, dim=-2)
     angles = torch.atan2(sines, cosines)
     ratio = torch.where(sines > 0, angles / sines, torch.ones_like(sines))
-    found: Tensor = (rise * ratio[..., None, :]) @ w.mT
-    return found
+    tangent: Tensor = (rise * ratio[..., None, :]) @ w.mT
+    return tangent
 
 
-def _turned(x: Tensor, step: Tensor, angle: Angle) -> Tensor:
+def _turn(x: Tensor, step: Tensor, angle: Angle) -> Tensor:
     """x V cos(t) V^T + step V (sin(t) / s) V^T with step^T step = V s^2 V^T."""
     squares, vectors = _spectrum(step)
     sizes = squares.sqrt()
@@ -60,7 +60,7 @@ def _turned(x: Tensor, step: Tensor, angle: Angle) -> Tensor:
     ratio = torch.where(sizes > 0, turns.sin() / sizes, torch.ones_like(sizes))
     stay = (vectors * turns.cos()[..., None, :]) @ vectors.mT
     go = (vectors * ratio[..., None, :]) @ vectors.mT
-    return _polished(x @ stay + step @ go)
+    return _polish(x @ stay + step @ go)
 
 
 def _spectrum(step: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,6 +68,6 @@ def _spectrum(step: Tensor) -> tuple[Tensor, Tensor]:
     return squares.clamp_min(0), vectors
 
 
-def _polished(frames: Tensor) -> Tensor:
+def _polish(frames: Tensor) -> Tensor:
     """One Newton step to the polar factor, so that rounding does not add up over many steps."""
     return 1.5 * frames - 0.5 * frames @ (frames.mT @ frames)

@@ -6,9 +6,15 @@ import torch
 from torch import Tensor
 
 from vitrail.geometry import retraction
-from vitrail.geometry.frames import aligned, checked, draw, polar, problem
+from vitrail.geometry.frames import (
+    align_frames,
+    check_frames,
+    draw_frames,
+    find_problem,
+    polar_factor,
+)
 from vitrail.geometry.manifold import Manifold
-from vitrail.geometry.weights import shares
+from vitrail.geometry.site_weights import compute_shares
 
 
 def project(x: Tensor, v: Tensor) -> Tensor:
@@ -19,8 +25,8 @@ def project(x: Tensor, v: Tensor) -> Tensor:
 
 def distance(x: Tensor, y: Tensor) -> Tensor:
     """|x - y|_F, the length of the chord."""
-    found: Tensor = torch.linalg.vector_norm(x - y, dim=(-2, -1))
-    return found
+    norms: Tensor = torch.linalg.vector_norm(x - y, dim=(-2, -1))
+    return norms
 
 
 def mean(
@@ -36,14 +42,14 @@ def mean(
     polar factor of the plain mean), so that sites which agree on the span but not on the basis
     do not cancel out.
     """
-    wide = checked(frames).to(torch.float64)
+    wide = check_frames(frames).to(torch.float64)
     if wide.dim() < 3 or not len(wide):
         raise ValueError(f"a mean needs frames of sites [sites, ..., n, p], not {list(wide.shape)}")
-    share = shares(weights, wide)[..., None, None]
+    share = compute_shares(weights, wide)[..., None, None]
     if align:
-        target = polar((share * wide).sum(0)) if reference is None else reference
-        wide = aligned(wide, target.to(torch.float64))
-    return polar((share * wide).sum(0)).to(frames.dtype)
+        target = polar_factor((share * wide).sum(0)) if reference is None else reference
+        wide = align_frames(wide, target.to(torch.float64))
+    return polar_factor((share * wide).sum(0)).to(frames.dtype)
 
 
 STIEFEL = Manifold(
@@ -51,7 +57,7 @@ STIEFEL = Manifold(
     project=project,
     retractions={"qr": retraction.qr, "polar": retraction.polar},
     distance=distance,
-    problem=problem,
-    random=draw,
+    problem=find_problem,
+    random=draw_frames,
     dimension=lambda n, p: n * p - p * (p + 1) // 2,
 )

@@ -6,49 +6,49 @@ import torch
 from torch import Tensor
 
 from vitrail.local.inputs import Inputs, Rows
-from vitrail.local.metrics import classification
-from vitrail.models.head import Outputs
+from vitrail.metrics.classification import compute_classification_metrics
+from vitrail.models.heads.head import Outputs
+from vitrail.models.heads.part_head import PartHead
 from vitrail.models.network import Network
-from vitrail.models.pieces import PartHead
 
 CHUNK = 256
 
 
-def logits_of(network: Network, inputs: Inputs, rows: Rows, chunk: int = CHUNK) -> Tensor:
+def compute_logits(network: Network, inputs: Inputs, rows: Rows, chunk: int = CHUNK) -> Tensor:
     """Logits [len(rows), classes] of the network in evaluation mode, on the CPU."""
     network.eval()
-    found = []
+    chunks = []
     with torch.inference_mode():
         for start in range(0, len(rows), chunk):
             x = inputs.plain(rows[start : start + chunk])
             z = network.prefix(x) if inputs.features is None else x
-            found.append(network.rest(z)["logits"].cpu())
-    return torch.cat(found).clone() if found else torch.empty(0, 0)
+            chunks.append(network.rest(z)["logits"].cpu())
+    return torch.cat(chunks).clone() if chunks else torch.empty(0, 0)
 
 
 @torch.no_grad()
-def seen(network: Network, inputs: Inputs, rows: Rows, chunk: int = CHUNK) -> Tensor:
+def compute_features(network: Network, inputs: Inputs, rows: Rows, chunk: int = CHUNK) -> Tensor:
     """What the head sees of some rows, [len(rows), ...]: everything before it, computed once."""
     network.backbone.eval()
     network.neck.eval()
-    found = [
+    chunks = [
         network.features(network.prefix(x) if inputs.features is None else x)
         for start in range(0, len(rows), chunk)
         for x in (inputs.plain(rows[start : start + chunk]),)
     ]
-    if len(found) == 1:
-        return found[0]  # without the copy that `cat` makes
-    return torch.cat(found) if found else torch.empty(0)
+    if len(chunks) == 1:
+        return chunks[0]  # without the copy that `cat` makes
+    return torch.cat(chunks) if chunks else torch.empty(0)
 
 
 @torch.no_grad()
 def measure(head: PartHead, z: Tensor, chunk: int = CHUNK) -> Outputs:
     """What the last layer of a head weighs, for maps [N, ...] that are not empty."""
-    found = [head.measure(z[start : start + chunk]) for start in range(0, len(z), chunk)]
-    return {name: torch.cat([part[name] for part in found]) for name in found[0]}
+    chunks = [head.measure(z[start : start + chunk]) for start in range(0, len(z), chunk)]
+    return {name: torch.cat([part[name] for part in chunks]) for name in chunks[0]}
 
 
 def evaluate(network: Network, inputs: Inputs, rows: Rows, classes: int) -> dict[str, float | None]:
     """The figures of a network on some rows: loss, accuracy, AUROC and so on."""
-    logits = logits_of(network, inputs, rows) if len(rows) else torch.empty(0, classes)
-    return classification(logits, inputs.labels[rows], classes)
+    logits = compute_logits(network, inputs, rows) if len(rows) else torch.empty(0, classes)
+    return compute_classification_metrics(logits, inputs.labels[rows], classes)

@@ -41,10 +41,12 @@ class Inputs:
     def plain(self, rows: Rows) -> Tensor:
         """Rows as they are, for evaluation: view 0 of the features, or the normalized images."""
         if self.features is not None:
-            return self.viewed(self.features, rows, 0)
+            return self.pick_views(self.features, rows, 0)
         return self.normalize(self.images[rows]).to(self.device)
 
-    def viewed(self, features: npt.NDArray[np.float32], rows: Rows, views: Rows | int) -> Tensor:
+    def pick_views(
+        self, features: npt.NDArray[np.float32], rows: Rows, views: Rows | int
+    ) -> Tensor:
         """One view of each row; maps that lie channels last are copied as they lie."""
         if features.ndim == 5 and not features.flags.c_contiguous:
             maps = features.transpose(0, 1, 3, 4, 2)[rows, views]
@@ -86,7 +88,7 @@ class Feed:
             x = channels_first(picked.view(len(at), *self._all.shape[1:]))
         elif self.views > 1 and self.inputs.features is not None:
             view = torch.randint(self.views, (len(at),), generator=self.generator)
-            x = self.inputs.viewed(self.inputs.features, self.rows[at.numpy()], view.numpy())
+            x = self.inputs.pick_views(self.inputs.features, self.rows[at.numpy()], view.numpy())
         else:
             x = self.inputs.plain(self.rows[at.numpy()])
         if self.inputs.augment.active and self.inputs.features is None:
@@ -94,16 +96,16 @@ class Feed:
         return x, self.labels[at]
 
 
-def stored(maps: Tensor) -> npt.NDArray[np.float32]:
+def to_file_layout(maps: Tensor) -> npt.NDArray[np.float32]:
     """Features as they are kept in a file: maps channels last, the order training reads them in."""
-    found: npt.NDArray[np.float32] = channels_last(maps).numpy()
-    return found
+    array: npt.NDArray[np.float32] = channels_last(maps).numpy()
+    return array
 
 
 def load_features(path: str | Path) -> npt.NDArray[np.float32]:
     """Map a file of features; maps are seen as [N, views, C, H, W]."""
-    found: npt.NDArray[np.float32] = np.load(path, mmap_mode="r")
-    return found.transpose(0, 1, 4, 2, 3) if found.ndim == 5 else found
+    features: npt.NDArray[np.float32] = np.load(path, mmap_mode="r")
+    return features.transpose(0, 1, 4, 2, 3) if features.ndim == 5 else features
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -116,7 +118,7 @@ def channels_first(x: Tensor) -> Tensor:
     return x.permute(0, 3, 1, 2) if x.dim() == 4 else x
 
 
-def epoch(count: int, batch_size: int, generator: torch.Generator) -> list[Tensor]:
+def draw_epoch(count: int, batch_size: int, generator: torch.Generator) -> list[Tensor]:
     """Positions of one shuffled epoch in batches; a last batch of one joins the one before it.
 
     BatchNorm has no variance over a single image, so one image never stands alone unless it

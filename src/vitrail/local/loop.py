@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from vitrail.local.optimizer import OptimizerSettings, steppers
+from vitrail.local.optimizer import OptimizerSettings, make_steppers
 from vitrail.local.session import Result
 from vitrail.local.terms import Batch, Objective, Terms
 from vitrail.models.flat import FlatModel
-from vitrail.models.head import Outputs
+from vitrail.models.heads.head import Outputs
 from vitrail.models.parts import Part
 
 
@@ -33,7 +33,7 @@ def train(
     wide = torch.float32 if device.type == "mps" else torch.float64  # which has no float64
     total = torch.zeros((), dtype=wide, device=device)
     with model.training(parts):
-        moving = steppers(model, parts, settings)
+        moving = make_steppers(model, parts, settings)
         for batch in batches:
             model.grads.zero_()
             loss = terms.gradient(model, batch, objective)

@@ -12,7 +12,7 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from vitrail.config import schema
-from vitrail.errors import ConfigError, nearest
+from vitrail.errors import ConfigError, suggest_name
 from vitrail.models.flat import FlatModel
 from vitrail.models.parts import PARTS, Part
 from vitrail.registry import Registry
@@ -28,7 +28,7 @@ class OptimizerSettings:
     weight_decay: float = 0.0
     parts: dict[str, tuple[float, float]] = field(default_factory=dict)
 
-    def overridden(self, user: schema.Optimizer) -> OptimizerSettings:
+    def override_with(self, user: schema.Optimizer) -> OptimizerSettings:
         """The method's own values, with what the user's `[optimizer]` says instead.
 
         A rate is that of every part and takes a method's table of parts away; a decay is that of
@@ -39,7 +39,7 @@ class OptimizerSettings:
             raise ConfigError(
                 "there is no such part",
                 where=f"optimizer.parts.{unknown[0]}",
-                hint=nearest(unknown[0], PARTS),
+                hint=suggest_name(unknown[0], PARTS),
             )
         base = replace(
             self,
@@ -52,9 +52,12 @@ class OptimizerSettings:
         parts = {} if user.lr is not None else dict(self.parts)
         if user.weight_decay is not None:
             parts = {name: (lr, user.weight_decay) for name, (lr, _) in parts.items()}
-        for name, own in user.parts.items():
+        for name, override in user.parts.items():
             lr, decay = parts.get(name, (base.lr, base.weight_decay))
-            parts[name] = (own.lr or lr, decay if own.weight_decay is None else own.weight_decay)
+            parts[name] = (
+                override.lr or lr,
+                decay if override.weight_decay is None else override.weight_decay,
+            )
         return replace(base, parts=parts)
 
     def of(self, part: Part) -> tuple[float, float]:
@@ -81,16 +84,16 @@ class StepperBuilder(Protocol):
 STEPPERS: Registry[StepperBuilder] = Registry("geometry", "model")
 
 
-def steppers(
+def make_steppers(
     model: FlatModel, parts: tuple[Part, ...] | None, settings: OptimizerSettings
 ) -> list[Stepper]:
     """Fresh optimizers for the parts that train, a flat leaf per run of Euclidean numbers."""
     chosen = PARTS if parts is None else parts
     groups: list[_Group] = []
-    found: list[Stepper] = []
+    steppers: list[Stepper] = []
     for part in chosen:
         leaves = []
-        for where in model.moving(part, "euclidean").slices:
+        for where in model.trainable_region(part, "euclidean").slices:
             leaf = model.values[where].detach()
             leaf.grad = model.grads[where]
             leaves.append(leaf)
@@ -98,20 +101,20 @@ def steppers(
         if leaves:
             groups.append(_Group(leaves, lr, decay))
     if groups:
-        found.append(_euclidean(groups, settings))
+        steppers.append(_make_euclidean_stepper(groups, settings))
     curved = {(s.part, s.geometry) for s in model.layout.specs if s.geometry != "euclidean"}
     for part, geometry in sorted(curved):
-        if part in chosen and model.moving(part, geometry).size:
-            found.append(STEPPERS[geometry](model, part, settings))
-    return found
+        if part in chosen and model.trainable_region(part, geometry).size:
+            steppers.append(STEPPERS[geometry](model, part, settings))
+    return steppers
 
 
-def adam_over(leaves: Iterable[Tensor], lr: float) -> Stepper:
+def make_adam(leaves: Iterable[Tensor], lr: float) -> Stepper:
     """A fresh Adam over tensors that belong to no flat model, such as those of a generator."""
     return _Adam([_Group(list(leaves), lr, 0.0)])
 
 
-def _euclidean(groups: list[_Group], settings: OptimizerSettings) -> Stepper:
+def _make_euclidean_stepper(groups: list[_Group], settings: OptimizerSettings) -> Stepper:
     return _Adam(groups) if settings.name == "adam" else _Sgd(groups, settings.momentum)
 
 

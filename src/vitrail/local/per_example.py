@@ -21,7 +21,7 @@ from vitrail.rng import Stream
 _ROOM = 2**24  # numbers of per-example gradients held at once
 
 
-class PerExample:
+class PerExampleGradient:
     """(sum over examples of clip(g) + N(0, (noise x clip)^2)) / expected, in each number.
 
     `expected` is the mean size of a Poisson batch, which is public; the real size is not.
@@ -43,7 +43,7 @@ class PerExample:
             _check_separable(objective, batch[0])
             self._checked = True
         moving = {n: p for n, p in model.network.named_parameters() if p.requires_grad}
-        total, loss = self._summed(moving, batch, objective)
+        total, loss = self._sum_clipped(moving, batch, objective)
         self.steps += 1
         for name, parameter in moving.items():
             noise = self.source.normal(parameter.shape).mul_(self.noise * self.clip)
@@ -55,7 +55,7 @@ class PerExample:
         _penalize(objective, batch)
         return loss
 
-    def _summed(
+    def _sum_clipped(
         self, moving: dict[str, nn.Parameter], batch: Batch, objective: Objective
     ) -> tuple[dict[str, Tensor], Tensor]:
         """The sum of clipped gradients by name, and the mean loss."""
@@ -63,36 +63,40 @@ class PerExample:
         total = {name: torch.zeros_like(p) for name, p in moving.items()}
         if not len(y) or not moving:
             return total, torch.zeros((), device=x.device)
-        single = _Single(objective)
+        single = _ExampleLoss(objective)
         values = {f"network.{name}": p.detach() for name, p in moving.items()}
 
         def loss_of(values: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            found: Tensor = functional_call(single, values, (x, y))
-            return found
+            loss: Tensor = functional_call(single, values, (x, y))
+            return loss
 
-        each = vmap(grad_and_value(loss_of), in_dims=(None, 0, 0), randomness="different")
+        per_example = vmap(grad_and_value(loss_of), in_dims=(None, 0, 0), randomness="different")
         size = max(1, _ROOM // max(1, sum(p.numel() for p in moving.values())))
         losses = torch.zeros((), device=x.device)
         for start in range(0, len(y), size):
-            grads, found = _taken(each, values, x[start : start + size], y[start : start + size])
-            losses += found.detach().sum()
-            scale, fine = _scales(grads, self.clip)
+            grads, loss = _compute_gradients(
+                per_example, values, x[start : start + size], y[start : start + size]
+            )
+            losses += loss.detach().sum()
+            scale, fine = _compute_clip_factors(grads, self.clip)
             for name in moving:
-                own = grads[f"network.{name}"].flatten(1)
-                own = own if bool(fine.all()) else torch.where(fine[:, None], own, 0.0)
-                total[name] += (scale @ own).view_as(total[name])
+                gradient = grads[f"network.{name}"].flatten(1)
+                gradient = (
+                    gradient if bool(fine.all()) else torch.where(fine[:, None], gradient, 0.0)
+                )
+                total[name] += (scale @ gradient).view_as(total[name])
         return total, losses / len(y)
 
 
-def _taken(
-    each: Callable[..., tuple[dict[str, Tensor], Tensor]],
+def _compute_gradients(
+    per_example: Callable[..., tuple[dict[str, Tensor], Tensor]],
     values: dict[str, Tensor],
     x: Tensor,
     y: Tensor,
 ) -> tuple[dict[str, Tensor], Tensor]:
     """All examples at once; a loss that cannot be taken that way is the model's fault."""
     try:
-        return each(values, x, y)
+        return per_example(values, x, y)
     except RuntimeError as err:
         if "vmap" not in str(err):
             raise
@@ -104,7 +108,7 @@ def _taken(
         ) from err
 
 
-class _Single(nn.Module):
+class _ExampleLoss(nn.Module):
     """The loss of one example as a module, so that its parameters can be given from outside."""
 
     def __init__(self, objective: Objective) -> None:
@@ -113,10 +117,10 @@ class _Single(nn.Module):
         self.objective = objective
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.objective.seen((x[None], y[None]))
+        return self.objective.data_loss((x[None], y[None]))
 
 
-def _scales(grads: dict[str, Tensor], clip: float) -> tuple[Tensor, Tensor]:
+def _compute_clip_factors(grads: dict[str, Tensor], clip: float) -> tuple[Tensor, Tensor]:
     """min(1, clip / |g|) of each example, and whether its gradient is finite: others count 0."""
     squares = sum(
         torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=torch.float64).square()
@@ -134,7 +138,7 @@ def _penalize(objective: Objective, batch: Batch) -> None:
     if not len(batch[1]):
         x = torch.zeros(1, *batch[0].shape[1:], dtype=batch[0].dtype, device=batch[0].device)
         example = (x, torch.zeros(1, dtype=batch[1].dtype, device=batch[1].device))
-    loss = objective.unseen(example)
+    loss = objective.penalty_loss(example)
     if loss is not None and loss.requires_grad:
         loss.backward()  # type: ignore[no-untyped-call]
 
@@ -142,12 +146,12 @@ def _penalize(objective: Objective, batch: Batch) -> None:
 @torch.no_grad()
 def _check_separable(objective: Objective, like: Tensor) -> None:
     """Refuse a loss that is no mean over examples; made-up inputs tell, so nothing leaks."""
-    x = _made_up(like)
-    with _evaluating(objective.network):
+    x = _make_probe_inputs(like)
+    with _use_eval_mode(objective.network):
         classes = objective.forward(x)["logits"].shape[1]
         y = (torch.arange(len(x)) % classes).to(like.device)
-        whole = objective.seen((x, y))
-        alone = [objective.seen((x[at : at + 1], y[at : at + 1])) for at in range(len(x))]
+        whole = objective.data_loss((x, y))
+        alone = [objective.data_loss((x[at : at + 1], y[at : at + 1])) for at in range(len(x))]
     if not torch.allclose(whole, torch.stack(alone).mean(), rtol=1e-4, atol=1e-5):
         raise ConfigError(
             "this loss looks at a batch as a whole, so an example has no gradient of its own",
@@ -156,7 +160,7 @@ def _check_separable(objective: Objective, like: Tensor) -> None:
         )
 
 
-def _made_up(like: Tensor) -> Tensor:
+def _make_probe_inputs(like: Tensor) -> Tensor:
     """Four inputs of which no two are alike; positions in a table are all the first one."""
     if not like.is_floating_point():
         return torch.zeros(4, *like.shape[1:], dtype=like.dtype, device=like.device)
@@ -166,7 +170,7 @@ def _made_up(like: Tensor) -> Tensor:
 
 
 @contextmanager
-def _evaluating(network: nn.Module) -> Iterator[None]:
+def _use_eval_mode(network: nn.Module) -> Iterator[None]:
     """Without dropout, then back to every module's own mode."""
     modes = [(module, module.training) for module in network.modules()]
     network.eval()

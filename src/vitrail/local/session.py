@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitrail.data.partition import SiteRows
+from vitrail.data.partition.partition import SiteRows
 from vitrail.local.inputs import Inputs
 from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.terms import Terms
@@ -28,7 +28,7 @@ class Result:
     images: int = 0
     loss: float = float("nan")
 
-    def joined(self, other: Result) -> Result:
+    def combine(self, other: Result) -> Result:
         """Both phases together; the loss is that of the later one."""
         return Result(self.steps + other.steps, self.images + other.images, other.loss)
 

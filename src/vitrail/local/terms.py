@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import ConfigError
-from vitrail.models.flat import FlatModel, statistics_kept
-from vitrail.models.head import Outputs
+from vitrail.models.flat import FlatModel, keep_statistics
+from vitrail.models.heads.head import Outputs
 from vitrail.models.network import Network
 
 Batch = tuple[Tensor, Tensor]
@@ -34,14 +34,14 @@ class Objective:
         losses = self.network.head.loss(outputs, batch[1])
         return self._with_terms(torch.stack(list(losses.values())).sum(), outputs, batch)
 
-    def seen(self, batch: Batch) -> Tensor:
+    def data_loss(self, batch: Batch) -> Tensor:
         """Only what sees data: without the head's penalties."""
         outputs = self.forward(batch[0])
         losses = self.network.head.loss(outputs, batch[1])
         kept = [loss for name, loss in losses.items() if name not in self.network.head.penalties]
         return self._with_terms(torch.stack(kept).sum(), outputs, batch)
 
-    def unseen(self, batch: Batch) -> Tensor | None:
+    def penalty_loss(self, batch: Batch) -> Tensor | None:
         """Only the head's penalties, which are the same for every batch; None without any."""
         if not self.network.head.penalties:
             return None
@@ -59,7 +59,7 @@ class Objective:
 Gradient = Callable[[FlatModel, Batch, Objective], Tensor]
 
 
-def plain(model: FlatModel, batch: Batch, objective: Objective) -> Tensor:
+def compute_plain_gradient(model: FlatModel, batch: Batch, objective: Objective) -> Tensor:
     """The gradient of the batch's mean loss; returns the loss."""
     del model
     loss = objective(batch)
@@ -75,14 +75,14 @@ class Sam:
 
     def __call__(self, model: FlatModel, batch: Batch, objective: Objective) -> Tensor:
         """Climb to the worst nearby point, take the gradient there, climb back."""
-        loss = plain(model, batch, objective)
+        loss = compute_plain_gradient(model, batch, objective)
         weights = model.values[: model.layout.trainable]
         before = weights.clone()
         norm = torch.linalg.vector_norm(model.grads)
         weights.add_(model.grads * (self.rho / (norm + 1e-12)))
         model.grads.zero_()
-        with statistics_kept(model.network):
-            plain(model, batch, objective)
+        with keep_statistics(model.network):
+            compute_plain_gradient(model, batch, objective)
         weights.copy_(before)
         return loss
 
@@ -97,11 +97,11 @@ class Terms:
 
     loss: tuple[LossTerm, ...] = ()
     pull: tuple[Pull, ...] = ()
-    gradient: Gradient = plain
+    gradient: Gradient = compute_plain_gradient
     clip: float | None = None
     sampler: Sampler | None = None  # None: shuffled epochs
 
-    def joined(self, other: Terms) -> Terms:
+    def combine(self, other: Terms) -> Terms:
         """Both sets of terms together; two claims on one slot are an error."""
         empty = Terms()
         slots = {}
@@ -110,12 +110,12 @@ class Terms:
             ("clip", "clip gradients"),
             ("sampler", "draw the batches"),
         ):
-            mine, theirs = getattr(self, slot), getattr(other, slot)
-            if mine is not getattr(empty, slot) and theirs is not getattr(empty, slot):
+            ours, theirs = getattr(self, slot), getattr(other, slot)
+            if ours is not getattr(empty, slot) and theirs is not getattr(empty, slot):
                 raise ConfigError(
                     f"two parts of this run both want to {does}",
                     where="method, release.defenses",
                     hint="Take one of them out.",
                 )
-            slots[slot] = theirs if mine is getattr(empty, slot) else mine
+            slots[slot] = theirs if ours is getattr(empty, slot) else ours
         return Terms(loss=self.loss + other.loss, pull=self.pull + other.pull, **slots)

@@ -1,13 +1,22 @@
 """Methods: one small file each. Importing this package registers them."""
 
-import importlib
-import pkgutil
+import sys
 
-from vitrail.methods.method import METHODS, About, Method, Options
-from vitrail.methods.server import Server
-from vitrail.methods.stage import Stage, answers
+from vitrail.methods.base.method import METHODS, About, Method, Options, RunSetup, make_method
+from vitrail.methods.base.server import Server
+from vitrail.methods.base.stage import Stage, resolve_table
+from vitrail.registry import import_modules
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+import_modules(sys.modules[__name__])
 
-__all__ = ["METHODS", "About", "Method", "Options", "Server", "Stage", "answers"]
+__all__ = [
+    "METHODS",
+    "About",
+    "Method",
+    "Options",
+    "RunSetup",
+    "Server",
+    "Stage",
+    "make_method",
+    "resolve_table",
+]

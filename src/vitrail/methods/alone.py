@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from vitrail.config import schema
-from vitrail.methods.method import METHODS, Method, Options
-from vitrail.methods.recipe import RECIPES
-from vitrail.methods.stage import Stage
+from vitrail.methods.base.method import METHODS, Method, Options
+from vitrail.methods.base.recipe import RECIPES
+from vitrail.methods.base.stage import Stage
 
 Epochs = Annotated[int, Field(ge=1)]
 
@@ -34,7 +34,7 @@ class _AnyModel(Method):
 
     def __init__(self, options: Mapping[str, Any], source: str = "config") -> None:
         super().__init__(options, source)
-        self.recipe = RECIPES[self.head()]
+        self.recipe = RECIPES[self.model]
         self.optimizer = self.recipe.optimizer
 
     def stages(self, run: schema.Run) -> tuple[Stage, ...]:

@@ -15,20 +15,24 @@ from vitrail.aggregate.sums import Sums
 from vitrail.config import schema
 from vitrail.config.schema import Count, Positive
 from vitrail.errors import ConfigError
-from vitrail.local.evaluate import seen
+from vitrail.local.evaluate import compute_features
 from vitrail.local.inputs import Rows
-from vitrail.local.score import certainty, regression, sensitivity, unit
+from vitrail.local.public_score import fit_regression, score_features, sensitivity, to_unit_vectors
 from vitrail.local.session import Context, Metrics, Site
-from vitrail.methods.bench import Bench
-from vitrail.methods.distill import DistillOptions, distill, drawn, opinions
-from vitrail.methods.method import METHODS, About, Method
-from vitrail.methods.server import Server
-from vitrail.methods.shared_images import early_rounds
-from vitrail.methods.stage import Stage
+from vitrail.methods.base.distillation import (
+    DistillOptions,
+    compute_site_logits,
+    distill,
+    draw_public_batches,
+)
+from vitrail.methods.base.method import METHODS, About, Method, RunSetup
+from vitrail.methods.base.server import Server
+from vitrail.methods.base.sharing_method import count_early_rounds
+from vitrail.methods.base.stage import Stage
 from vitrail.models.parts import PARTS
-from vitrail.release import gaussian
+from vitrail.release.accounting import gaussian
+from vitrail.release.accounting.promise import check_delta
 from vitrail.release.message import ANY, KEEP, Field
-from vitrail.release.promise import check_delta
 from vitrail.rng import Key
 
 WARM_UP, SCORE, TRAIN = "warm-up", "score", "train"
@@ -66,32 +70,29 @@ class FedAux(Method):
     paper = "Sattler et al. 2021, arXiv:2102.02514"
     Options = AuxOptions
     needs = "all"
-    at_server = True
-    public = True
+    server_data = "public"
 
-    def check_sites(self, examples: Mapping[str, int], everybody: bool) -> None:
-        """The score's delta is small beside the number of images."""
-        del everybody
-        check_delta(self.options.delta, examples, "method.delta")
-
-    def check_bench(self, bench: Bench) -> None:
-        """There must be images to distill on beside the negatives."""
-        if len(bench.rows) <= self.options.negatives:
+    def check_run(self, setup: RunSetup) -> None:
+        """The score's delta is small beside the number of images, and there must be public images
+        to distill on beside the negatives."""
+        if setup.examples is not None:
+            check_delta(self.options.delta, setup.examples, "method.delta")
+        if setup.trainer is not None and len(setup.trainer.rows) <= self.options.negatives:
             raise ConfigError(
                 f"{self.options.negatives} public images to compare with leave none of "
-                f"{len(bench.rows)} to distill on",
+                f"{len(setup.trainer.rows)} to distill on",
                 where="method.negatives",
                 hint="Lower it, or give more public images.",
             )
 
     def stages(self, run: schema.Run) -> tuple[Stage, ...]:
         """Warm-up, one round of scoring by all sites in which no model moves, training."""
-        warm = early_rounds(self.options.warmup, 3, run.rounds, "warmup", least=1)
+        warm = count_early_rounds(self.options.warmup, 3, run.rounds, "warmup", least=1)
         still: dict[str, str] = dict.fromkeys(PARTS, "frozen")
         score = Stage(SCORE, rounds=1, sites="all", train=(TellScore(),), table=still)
         return Stage(WARM_UP, rounds=warm), score, Stage(TRAIN)
 
-    def beside(self, stage: str, about: About) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
+    def messages(self, stage: str, about: About) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
         """Features of public images down, and a regression up, in the round of scoring."""
         if stage != SCORE:
             return (), ()
@@ -110,36 +111,36 @@ class FedAux(Method):
 
     def open(self, server: Server, ctx: Context) -> dict[str, Tensor]:
         """The model; to be scored with, features of the negatives as well."""
-        found = super().open(server, ctx)
+        message = super().open(server, ctx)
         if ctx.stage != SCORE:
-            return found
-        negatives, _ = self._parted(server, ctx)
-        return {**found, PUBLIC: _features(server, negatives)}
+            return message
+        negatives, _ = self._split_public(server, ctx)
+        return {**message, PUBLIC: _compute_public_features(server, negatives)}
 
     def close(self, server: Server, sums: Sums, ctx: Context) -> Metrics:
         """The mean; the scores of all public images; the mean, distilled."""
         if ctx.stage == SCORE:
-            _, taught = self._parted(server, ctx)
-            features = _features(server, taught)
+            _, taught = self._split_public(server, ctx)
+            features = _compute_public_features(server, taught)
             for site, kept in sums.kept.items():
                 for w in kept[DIRECTION]:
-                    server.state[f"{SCORE}/{site}"] = certainty(features, w).float()
+                    server.state[f"{SCORE}/{site}"] = score_features(features, w).float()
             return {"scored": float(len(sums.kept))}
         super().close(server, sums, ctx)
         if ctx.stage == WARM_UP:
             return {}
-        _, taught = self._parted(server, ctx)
-        rows, batches = drawn(taught, self.options, ctx.key)
+        _, taught = self._split_public(server, ctx)
+        rows, batches = draw_public_batches(taught, self.options, ctx.key)
         at = torch.from_numpy(np.searchsorted(taught, rows))
         coin = torch.full((len(rows),), 0.5)
-        scores = {s: server.state[f"{SCORE}/{s}"][at] for s in sums.models if _told(server, s)}
-        said = opinions(server, sums, rows)
-        logits = weighed({s: (scores.get(s, coin), said[s]) for s in said})
+        scores = {s: server.state[f"{SCORE}/{s}"][at] for s in sums.models if _has_score(server, s)}
+        site_logits = compute_site_logits(server, sums, rows)
+        logits = weigh_logits({s: (scores.get(s, coin), site_logits[s]) for s in site_logits})
         return distill(server, rows, logits, batches, self.options)
 
-    def _parted(self, server: Server, ctx: Context) -> tuple[Rows, Rows]:
+    def _split_public(self, server: Server, ctx: Context) -> tuple[Rows, Rows]:
         """The public images to compare with and those to distill on, the same in all rounds."""
-        rows = server.workplace.rows
+        rows = server.required_trainer.rows
         order = Key(ctx.key.root).at("negatives").numpy().permutation(len(rows))
         negatives, taught = order[: self.options.negatives], order[self.options.negatives :]
         negatives.sort()
@@ -157,18 +158,20 @@ class TellScore:
     def __call__(self, site: Site, ctx: Context) -> Metrics:
         """The model stays as it is."""
         options = ctx.options
-        own = unit(seen(site.model.network, site.inputs, site.rows.train).cpu())
-        other = unit(site.down[PUBLIC])
-        w = regression(own, other, options.penalty)
-        moves = sensitivity(len(own) + len(other), options.penalty)
-        sigma = gaussian.sigma(options.epsilon, options.delta, moves)
+        site_vectors = to_unit_vectors(
+            compute_features(site.model.network, site.inputs, site.rows.train).cpu()
+        )
+        public_vectors = to_unit_vectors(site.down[PUBLIC])
+        w = fit_regression(site_vectors, public_vectors, options.penalty)
+        moves = sensitivity(len(site_vectors) + len(public_vectors), options.penalty)
+        sigma = gaussian.compute_sigma(options.epsilon, options.delta, moves)
         noise = site.noise.at(SCORE).stream().normal(w.shape, torch.float64)
-        found = (w + sigma * noise).float()[None]
-        site.out = {DIRECTION: found}
+        direction = (w + sigma * noise).float()[None]
+        site.out = {DIRECTION: direction}
         site.lines.append(
             {
                 "kind": SCORE,
-                "bytes": found.nbytes,
+                "bytes": direction.nbytes,
                 "mechanism": ["logistic regression with noise on its minimizer"],
                 "sigma": sigma,
                 "epsilon": options.epsilon,
@@ -181,18 +184,18 @@ class TellScore:
         return {}
 
 
-def weighed(judged: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
+def weigh_logits(scored: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
     """sum_k s_k(x) logits_k(x) / sum_k s_k(x) from (scores, logits) by site."""
-    scores = torch.stack([s.double().clamp_min(_FLOOR) for s, _ in judged.values()])
-    logits = torch.stack([said.double() for _, said in judged.values()])
+    scores = torch.stack([s.double().clamp_min(_FLOOR) for s, _ in scored.values()])
+    logits = torch.stack([site_logits.double() for _, site_logits in scored.values()])
     return ((scores[..., None] * logits).sum(0) / scores.sum(0)[:, None]).float()
 
 
-def _told(server: Server, site: str) -> bool:
+def _has_score(server: Server, site: str) -> bool:
     return f"{SCORE}/{site}" in server.state
 
 
-def _features(server: Server, rows: Rows) -> Tensor:
+def _compute_public_features(server: Server, rows: Rows) -> Tensor:
     """What the global model's head sees of some public images."""
-    bench = server.workplace
-    return seen(bench.load(server.values).network, bench.inputs, rows).cpu()
+    trainer = server.required_trainer
+    return compute_features(trainer.load(server.values).network, trainer.inputs, rows).cpu()

@@ -1,6 +1,6 @@
 """FedAvg: the mean of everything."""
 
-from vitrail.methods.method import METHODS, Method
+from vitrail.methods.base.method import METHODS, Method
 
 
 @METHODS.register("fedavg")

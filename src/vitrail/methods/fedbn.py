@@ -1,6 +1,6 @@
 """FedBN: normalization layers stay at home."""
 
-from vitrail.methods.method import METHODS, Method
+from vitrail.methods.base.method import METHODS, Method
 
 
 @METHODS.register("fedbn")

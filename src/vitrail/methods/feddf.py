@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from vitrail.aggregate.sums import Sums
 from vitrail.local.session import Context, Metrics
-from vitrail.methods.distill import DistillOptions, distill, drawn, mean_of, opinions
-from vitrail.methods.method import METHODS, Method
-from vitrail.methods.server import Server
+from vitrail.methods.base.distillation import (
+    DistillOptions,
+    average_logits,
+    compute_site_logits,
+    distill,
+    draw_public_batches,
+)
+from vitrail.methods.base.method import METHODS, Method
+from vitrail.methods.base.server import Server
 
 
 @METHODS.register("feddf")
@@ -19,12 +25,11 @@ class FedDF(Method):
     paper = "Lin et al. 2020, arXiv:2006.07242"
     Options = DistillOptions
     needs = "all"
-    at_server = True
-    public = True
+    server_data = "public"
 
     def close(self, server: Server, sums: Sums, ctx: Context) -> Metrics:
         """The mean, distilled."""
         super().close(server, sums, ctx)
-        rows, batches = drawn(server.workplace.rows, self.options, ctx.key)
-        logits = mean_of(list(opinions(server, sums, rows).values()))
+        rows, batches = draw_public_batches(server.required_trainer.rows, self.options, ctx.key)
+        logits = average_logits(list(compute_site_logits(server, sums, rows).values()))
         return distill(server, rows, logits, batches, self.options)

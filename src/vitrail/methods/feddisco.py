@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from vitrail.config.table import Natural
-from vitrail.methods.method import METHODS, Method, Options, Roster
+from vitrail.config.section import NonNegative
+from vitrail.methods.base.method import METHODS, Method, Options, Roster
 
 
 class DiscoOptions(Options):
     """`a` weighs the discrepancy, `b` lifts every site."""
 
-    a: Natural = 0.5
-    b: Natural = 0.1
+    a: NonNegative = 0.5
+    b: NonNegative = 0.1
 
 
 @METHODS.register("feddisco")
@@ -38,7 +38,7 @@ class FedDISCO(Method):
     def weights(self, roster: Roster, sites: Sequence[str]) -> dict[str, float]:
         """relu(n_k/n - a d_k + b); plain n_k if that leaves nobody."""
         total = sum(roster[site]["examples"] for site in sites)
-        found = {
+        weights = {
             site: max(
                 0.0,
                 roster[site]["examples"] / total
@@ -47,4 +47,4 @@ class FedDISCO(Method):
             )
             for site in sites
         }
-        return found if any(found.values()) else super().weights(roster, sites)
+        return weights if any(weights.values()) else super().weights(roster, sites)

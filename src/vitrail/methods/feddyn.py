@@ -11,9 +11,9 @@ from vitrail.aggregate.sums import Sums
 from vitrail.config.schema import Positive
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.terms import Terms
-from vitrail.methods.method import METHODS, Method, Options
-from vitrail.methods.pulls import constant, toward
-from vitrail.methods.server import Server
+from vitrail.methods.base.method import METHODS, Method, Options
+from vitrail.methods.base.pulls import make_constant_pull, make_proximal_pull
+from vitrail.methods.base.server import Server
 
 
 class DynOptions(Options):
@@ -40,8 +40,8 @@ class FedDyn(Method):
 
     def begin(self, site: Site, down: Mapping[str, Tensor], ctx: Context) -> Terms:
         """The two pulls of the regularizer, and clipping."""
-        own = site.state.setdefault("h", torch.zeros(site.shared.size))
-        pulls = (toward(site, self.options.alpha), constant(site, -own))
+        h = site.state.setdefault("h", torch.zeros(site.shared.size))
+        pulls = (make_proximal_pull(site, self.options.alpha), make_constant_pull(site, -h))
         return Terms(pull=pulls, clip=self.options.clip)
 
     def end(self, site: Site, ctx: Context) -> dict[str, Tensor]:
@@ -54,7 +54,7 @@ class FedDyn(Method):
         h = server.state.setdefault("h", torch.zeros(server.shared.size))
         values = server.values.clone()
         server.shared.add_(values, h, -1.0 / self.options.alpha)
-        return server.down(values)
+        return server.make_model_message(values)
 
     def close(self, server: Server, sums: Sums, ctx: Context) -> Metrics:
         """The mean, and h <- h - (a/K) sum_k (w_k - w_g)."""

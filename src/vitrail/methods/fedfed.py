@@ -9,26 +9,30 @@ from torch import Tensor
 
 from vitrail.aggregate.sums import Sums
 from vitrail.config import schema
-from vitrail.config.schema import Count, Natural, Positive
+from vitrail.config.schema import Count, NonNegative, Positive
 from vitrail.errors import ConfigError
 from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.session import Context, Metrics
-from vitrail.methods.beside import fields_of, made, tensors_of
-from vitrail.methods.fedfed_phases import DISTILL, VAE, Distill, ShareFeatures, vae_of
-from vitrail.methods.method import METHODS, About, Options
-from vitrail.methods.server import Server
-from vitrail.methods.shared_images import SHARE, TRAIN, SharesImages, early_rounds
-from vitrail.methods.stage import Stage
-from vitrail.release.images import Protection
+from vitrail.methods.base.auxiliary_model import (
+    build_module,
+    get_module_tensors,
+    make_module_fields,
+)
+from vitrail.methods.base.method import METHODS, About, Options
+from vitrail.methods.base.server import Server
+from vitrail.methods.base.sharing_method import SHARE, TRAIN, ImageSharingMethod, count_early_rounds
+from vitrail.methods.base.stage import Stage
+from vitrail.methods.fedfed_phases import DISTILL, VAE, Distill, ShareFeatures, make_vae
+from vitrail.release.image_protection import Protection
 from vitrail.release.message import Field
 
 
-class FedOptions(Options):
+class FedFedOptions(Options):
     """Keys of `[method]`: the autoencoder, what is shared, and how it is used."""
 
     distill_rounds: Annotated[int, Key_(ge=1)] | None = None
     """Rounds that train the autoencoder; left out: 15, or a third of a shorter run."""
-    sigmas: tuple[Natural, Natural] = (0.2, 0.25)
+    sigmas: tuple[NonNegative, NonNegative] = (0.2, 0.25)
     """The noise's deviation in each of the two views, on pixels in [0, 1]."""
     vae_lr: Positive = 0.001
     """Adam's rate for the autoencoder."""
@@ -36,13 +40,13 @@ class FedOptions(Options):
     """Channels of its first map."""
     latent: Count = 8
     """Channels of its latent map."""
-    sensitive: Natural = 2.0
+    sensitive: NonNegative = 2.0
     """The weight of CE(model(x - VAE(x)), y)."""
-    whole: Natural = 1.0
+    whole: NonNegative = 1.0
     """The weight of CE(model(x), y) in those rounds."""
-    reconstruct: Natural = 5.0
+    reconstruct: NonNegative = 5.0
     """The weight of the mean of (x - VAE(x))^2, which keeps small what is shared."""
-    divergence: Natural = 0.005
+    divergence: NonNegative = 0.005
     """The weight of the latent map's divergence from a standard normal."""
     weight: Positive = 1.0
     """The weight of the shared batch's loss."""
@@ -51,7 +55,7 @@ class FedOptions(Options):
 
 
 @METHODS.register("fedfed")
-class FedFed(SharesImages):
+class FedFed(ImageSharingMethod):
     """A small VAE and the model are trained together and averaged; then each site shares
     x - VAE(x), what is left of an image, in two views with noise of its own; then FedAvg on
     CE(own batch) + CE(shared batch). The noise promises nothing.
@@ -59,18 +63,18 @@ class FedFed(SharesImages):
 
     summary = "sites share what an autoencoder leaves out of their images, with noise, once"
     paper = "Yang et al. 2023, arXiv:2310.05077"
-    Options = FedOptions
+    Options = FedFedOptions
     optimizer = OptimizerSettings(lr=0.01, momentum=0.9)
     views = 2
 
     def stages(self, run: schema.Run) -> tuple[Stage, ...]:
         """The autoencoder, one round of sharing by all sites, training."""
         asked = self.options.distill_rounds
-        rounds = early_rounds(asked, 15, run.rounds, "distill_rounds", least=1)
+        rounds = count_early_rounds(asked, 15, run.rounds, "distill_rounds", least=1)
         first = Stage(DISTILL, rounds=rounds, train=(Distill(),))
         return first, self.share_stage(ShareFeatures()), Stage(TRAIN)
 
-    def beside(self, stage: str, about: About) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
+    def messages(self, stage: str, about: About) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
         """The autoencoder while it is trained, and down once more; then what is shared goes up."""
         if stage == TRAIN:
             return (), ()
@@ -80,7 +84,7 @@ class FedFed(SharesImages):
                 where="model.frozen",
                 hint="Set it to false, or choose another method.",
             )
-        vae = fields_of(vae_of(self.options, about.image[2]), VAE)
+        vae = make_module_fields(make_vae(self.options, about.image[2]), VAE)
         if stage == DISTILL:
             return vae, vae
         low, high = Protection(sigma=max(self.options.sigmas)).span
@@ -94,14 +98,14 @@ class FedFed(SharesImages):
 
     def open(self, server: Server, ctx: Context) -> dict[str, Tensor]:
         """The model, and the autoencoder as long as sites need it."""
-        found = super().open(server, ctx)
+        message = super().open(server, ctx)
         if ctx.stage == TRAIN:
-            return found
+            return message
         if not server.state:
             key = ctx.key.at(VAE)
-            fresh = made(lambda: vae_of(self.options, ctx.channels), key)
-            server.state |= tensors_of(fresh, VAE)
-        return {**found, **server.state}
+            fresh = build_module(lambda: make_vae(self.options, ctx.channels), key)
+            server.state |= get_module_tensors(fresh, VAE)
+        return {**message, **server.state}
 
     def close(self, server: Server, sums: Sums, ctx: Context) -> Metrics:
         """The mean, of the autoencoder too; after sharing, all that was shared."""

@@ -12,17 +12,26 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitrail.aggregate.sums import Sums
-from vitrail.config.schema import Count, Natural
-from vitrail.local.optimizer import adam_over
+from vitrail.config.schema import Count, NonNegative
+from vitrail.local.optimizer import make_adam
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.terms import Terms
-from vitrail.methods.beside import fields_of, load_into, made, tensors_of
-from vitrail.methods.label_counts import label_counts, label_facts, label_shares
-from vitrail.methods.method import METHODS, About, Method
-from vitrail.methods.server import Server
-from vitrail.methods.server_options import ServerOptions
+from vitrail.methods.base.auxiliary_model import (
+    build_module,
+    get_module_tensors,
+    load_into,
+    make_module_fields,
+)
+from vitrail.methods.base.label_counts import (
+    compute_label_shares,
+    make_label_facts,
+    read_label_counts,
+)
+from vitrail.methods.base.method import METHODS, About, Method
+from vitrail.methods.base.server import Server
+from vitrail.methods.base.server_options import ServerOptions
 from vitrail.models.flat import FlatModel
-from vitrail.models.generator import FeatureGenerator, apart
+from vitrail.models.generator import FeatureGenerator, diversity_loss
 from vitrail.release.message import Field
 from vitrail.rng import Key
 
@@ -33,13 +42,13 @@ _ANY_KEY = Key(b"shapes")
 class GenOptions(ServerOptions):
     """Keys of `[method]`: the generator, and what sites do with it."""
 
-    weight: Natural = 1.0
+    weight: NonNegative = 1.0
     """The weight of the loss on generated features, at the sites."""
     noise: Count = 32
     """Numbers of noise behind a feature vector."""
     hidden: Count = 128
     """Units of the generator's hidden layer."""
-    diversity: Natural = 1.0
+    diversity: NonNegative = 1.0
     """The weight of what keeps features of different noise apart."""
 
 
@@ -60,22 +69,22 @@ class FedGen(Method):
 
     def facts(self, labels: npt.NDArray[np.int64], classes: int) -> dict[str, float]:
         """The number of examples, of each class too."""
-        return {**super().facts(labels, classes), **label_facts(labels, classes)}
+        return {**super().facts(labels, classes), **make_label_facts(labels, classes)}
 
-    def beside(self, stage: str, about: About) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
+    def messages(self, stage: str, about: About) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
         """The generator, the shares of labels to draw from, and how many rounds it learned."""
         del stage
         generator = self._generator(about.classes, about.features, _ANY_KEY)
         more = (Field(SHARES, (about.classes,)), Field(ROUNDS, (1,)))
-        return (*fields_of(generator, GENERATOR), *more), ()
+        return (*make_module_fields(generator, GENERATOR), *more), ()
 
     def open(self, server: Server, ctx: Context) -> dict[str, Tensor]:
         """The model and the generator."""
         if ROUNDS not in server.state:
-            fresh = self._generator(ctx.classes, _features(server), ctx.key.at(GENERATOR))
-            counts = label_counts(server.roster, server.roster, ctx.classes)
-            server.state |= tensors_of(fresh, GENERATOR)
-            server.state |= {SHARES: label_shares(counts).float(), ROUNDS: torch.zeros(1)}
+            fresh = self._generator(ctx.classes, _count_features(server), ctx.key.at(GENERATOR))
+            counts = read_label_counts(server.roster, server.roster, ctx.classes)
+            server.state |= get_module_tensors(fresh, GENERATOR)
+            server.state |= {SHARES: compute_label_shares(counts).float(), ROUNDS: torch.zeros(1)}
         return {**super().open(server, ctx), **server.state}
 
     def begin(self, site: Site, down: Mapping[str, Tensor], ctx: Context) -> Terms:
@@ -96,15 +105,15 @@ class FedGen(Method):
     def close(self, server: Server, sums: Sums, ctx: Context) -> Metrics:
         """The mean; then the generator learns from the round's heads."""
         super().close(server, sums, ctx)
-        heads = [(own["head.weight"], own["head.bias"]) for own in sums.models.values()]
-        generator = self._generator(ctx.classes, _features(server), _ANY_KEY)
+        heads = [(tensors["head.weight"], tensors["head.bias"]) for tensors in sums.models.values()]
+        generator = self._generator(ctx.classes, _count_features(server), _ANY_KEY)
         load_into(generator, server.state, GENERATOR)
-        loss = self.learn(generator, heads, server.state[SHARES], ctx.key.at("learn"))
-        server.state |= tensors_of(generator, GENERATOR)
+        loss = self.train_generator(generator, heads, server.state[SHARES], ctx.key.at("learn"))
+        server.state |= get_module_tensors(generator, GENERATOR)
         server.state[ROUNDS] = server.state[ROUNDS] + 1
         return {"generator_loss": loss}
 
-    def learn(
+    def train_generator(
         self,
         generator: FeatureGenerator,
         heads: list[tuple[Tensor, Tensor]],
@@ -115,12 +124,12 @@ class FedGen(Method):
         options, draws = self.options, key.torch()
         # The mean of linear heads is the linear head of their means.
         weight, bias = (torch.stack(parts).double().mean(0).float() for parts in zip(*heads))
-        stepper, loss = adam_over(generator.parameters(), options.server_lr), torch.zeros(())
+        stepper, loss = make_adam(generator.parameters(), options.server_lr), torch.zeros(())
         for _ in range(options.steps):
             labels, noise = generator.draw(options.server_batch, shares, draws)
             z = generator(labels, noise)
             loss = F.cross_entropy(F.linear(z, weight, bias), labels)
-            loss = loss + options.diversity * apart(z, noise)
+            loss = loss + options.diversity * diversity_loss(z, noise)
             generator.zero_grad()
             loss.backward()
             stepper.step()
@@ -128,10 +137,10 @@ class FedGen(Method):
 
     def _generator(self, classes: int, features: int, key: Key) -> FeatureGenerator:
         noise, hidden = self.options.noise, self.options.hidden
-        return made(lambda: FeatureGenerator(classes, features, noise, hidden), key)
+        return build_module(lambda: FeatureGenerator(classes, features, noise, hidden), key)
 
 
-def _features(server: Server) -> int:
+def _count_features(server: Server) -> int:
     """The channels that the linear head sees."""
     return int(server.layout.views(server.values)["head.weight"].shape[1])
 

@@ -9,25 +9,25 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from vitrail.aggregate.subspace import AGREEMENT, CLASS_COUNTS, DISTANCE
+from vitrail.aggregate.subspace_rules import AGREEMENT, CLASS_COUNTS, DISTANCE
 from vitrail.aggregate.sums import Sums
 from vitrail.config import schema
 from vitrail.errors import ConfigError
-from vitrail.local.distance import Distance, keep_sent
-from vitrail.local.personalize import Personalize
+from vitrail.local.phases.class_spans import Spans
+from vitrail.local.phases.subspace_distance import Distance, keep_sent
+from vitrail.local.phases.tune_head import Personalize
 from vitrail.local.session import Context, Metrics, Site
-from vitrail.local.spans import Spans
-from vitrail.methods.method import METHODS, Method, Options, Roster
-from vitrail.methods.prototypes import JOINT
-from vitrail.methods.server import Server
-from vitrail.methods.stage import Stage
-from vitrail.methods.subspaces import SUBSPACES
+from vitrail.methods.base.method import METHODS, About, Method, Options, Roster
+from vitrail.methods.base.prototype_recipe import JOINT
+from vitrail.methods.base.server import Server
+from vitrail.methods.base.stage import Stage
+from vitrail.methods.base.subspace_recipe import SUBSPACES
 from vitrail.release import message
 
 _RULES = {"exact": "grassmann", "iterative": "grassmann-iterative", "karcher": "karcher"}
 
 
-class SubspaceOptions(Options):
+class GraspOptions(Options):
     """`weights` says how much a site counts; `class-counts` counts a site for each class by its
     images of that class and discloses the label histogram of every site to the server.
 
@@ -44,7 +44,7 @@ class SubspaceOptions(Options):
     personal_lr: Annotated[float, Field(gt=0)] = 1e-3
 
     @model_validator(mode="after")
-    def _countable(self) -> SubspaceOptions:
+    def _check_countable(self) -> GraspOptions:
         if self.weights == "class-counts" and self.consensus != "exact":
             raise ValueError('weights = "class-counts" needs consensus = "exact"')
         return self
@@ -59,7 +59,7 @@ class FedGraSP(Method):
 
     summary = "a subspace for each class, averaged on the Grassmann manifold"
     paper = "FedGraSP: federated learning via subspace representations, 2026 (ICML workshop)"
-    Options = SubspaceOptions
+    Options = GraspOptions
     model = "fedgrasp"
     optimizer = SUBSPACES
     table = {**Method.table, "prototypes": "grassmann", "head": "frozen"}
@@ -95,11 +95,14 @@ class FedGraSP(Method):
             return dict.fromkeys(sites, 1.0)
         return {site: roster[site]["examples"] for site in sites}
 
-    def class_fields(self, classes: int) -> tuple[message.Field, ...]:
-        """The label histogram, if that is what sites are weighed by."""
+    def messages(
+        self, stage: str, about: About
+    ) -> tuple[tuple[message.Field, ...], tuple[message.Field, ...]]:
+        """The label histogram goes up, if that is what sites are weighed by."""
+        del stage
         if not self._by_class:
-            return ()
-        return (message.Field(CLASS_COUNTS, (classes,), "grassmann-classes"),)
+            return (), ()
+        return (), (message.Field(CLASS_COUNTS, (about.classes,), "grassmann-classes"),)
 
     def end(self, site: Site, ctx: Context) -> dict[str, Tensor]:
         """Remember what is sent; with class counts, add them."""

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from vitrail.errors import ConfigError
-from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.session import Context, Site
-from vitrail.methods.method import METHODS, Method
+from vitrail.methods.base.method import METHODS, Method, RunSetup
 
 
 @METHODS.register("fednova")
@@ -31,9 +30,9 @@ class FedNova(Method):
     }
     counts = ("tau",)
 
-    def check(self, rates: OptimizerSettings) -> None:
+    def check_run(self, setup: RunSetup) -> None:
         """Refuse optimizers whose steps have no such weights."""
-        if rates.name != "sgd" or rates.weight_decay:
+        if setup.optimizer.name != "sgd" or setup.optimizer.weight_decay:
             raise ConfigError(
                 "FedNova's normalization is right for SGD without weight decay",
                 where="optimizer",

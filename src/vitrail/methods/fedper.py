@@ -1,6 +1,6 @@
 """FedPer: the head stays at home."""
 
-from vitrail.methods.method import METHODS, Method
+from vitrail.methods.base.method import METHODS, Method
 
 
 @METHODS.register("fedper")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from vitrail.config import schema
-from vitrail.local.centers import Centers
-from vitrail.local.phases import Fit
-from vitrail.methods.method import METHODS, Method
-from vitrail.methods.stage import Stage
+from vitrail.local.phases.measure_centers import Centers
+from vitrail.local.phases.phase import Fit
+from vitrail.methods.base.method import METHODS, Method
+from vitrail.methods.base.stage import Stage
 
 
 @METHODS.register("fedproto")

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from vitrail.config.schema import Natural
+from vitrail.config.schema import NonNegative
 from vitrail.local.session import Context, Site
 from vitrail.local.terms import Terms
-from vitrail.methods.method import METHODS, Method, Options
-from vitrail.methods.pulls import toward
+from vitrail.methods.base.method import METHODS, Method, Options
+from vitrail.methods.base.pulls import make_proximal_pull
 
 
 class ProxOptions(Options):
     """`mu` is the strength of the pull."""
 
-    mu: Natural = 0.01
+    mu: NonNegative = 0.01
 
 
 @METHODS.register("fedprox")
@@ -27,4 +27,4 @@ class FedProx(Method):
 
     def begin(self, site: Site, down: Mapping[str, Tensor], ctx: Context) -> Terms:
         """Add mu (w - w_g) to every gradient of what travels."""
-        return Terms(pull=(toward(site, self.options.mu),))
+        return Terms(pull=(make_proximal_pull(site, self.options.mu),))

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from vitrail.config.schema import Natural
+from vitrail.config.schema import NonNegative
 from vitrail.local.session import Context, Site
 from vitrail.local.terms import Sam, Terms
-from vitrail.methods.method import METHODS, Method, Options
+from vitrail.methods.base.method import METHODS, Method, Options
 
 
 class SamOptions(Options):
     """`rho` is how far the worst nearby point lies."""
 
-    rho: Natural = 0.05
+    rho: NonNegative = 0.05
 
 
 @METHODS.register("fedsam")

@@ -6,19 +6,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from vitrail.config.schema import Count, Natural, Positive, Share, Table
+from vitrail.config.schema import Count, NonNegative, Positive, Section, Share
 from vitrail.explain.attribution import ATTRIBUTIONS
-from vitrail.local.share import Choice
-from vitrail.local.share_filters import DETECTORS, EMBEDDINGS
-from vitrail.methods.method import Options
-from vitrail.release import gaussian
-from vitrail.release.images import Protection, Region
+from vitrail.local.sharing.choose_pixels import SharingChoice
+from vitrail.local.sharing.share_filters import DETECTORS, EMBEDDINGS
+from vitrail.methods.base.method import Options
+from vitrail.release.accounting import gaussian
+from vitrail.release.image_protection import NoiseBox, Protection
 
 Corners = tuple[Share, Share, Share, Share]
 _EPSILON_LABEL = 2.0
 
 
-class NoiseRegion(Table):
+class NoiseRegion(Section):
     """A box [x0, y0, x1, y1], as shares of width and height, with `factor` times the noise."""
 
     box: Corners
@@ -44,7 +44,7 @@ class XdsOptions(Options):
     """How heat is ranked; auto: by size for gradients, else signed."""
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The share of its images that a site shares."""
-    heat_noise: Natural = 0.0
+    heat_noise: NonNegative = 0.0
     """Noise on heatmaps before they are ranked, in units of their deviation."""
     heat_epsilon: Positive | None = None
     """The budget of a class's heatmap, with noise that keeps it; for mask_from = "class"."""
@@ -54,7 +54,7 @@ class XdsOptions(Options):
     """A function of your own that finds pixels to be zeroed always."""
     protection: Literal["paper", "local-dp", "metric"] = "paper"
     """Noise without a promise, local differential privacy, or metric privacy."""
-    sigma: Natural = 0.1
+    sigma: NonNegative = 0.1
     """The noise's deviation on pixels in [0, 1], for paper and metric."""
     epsilon: Positive = 8.0
     """The budget of an image, for local-dp."""
@@ -81,7 +81,7 @@ class XdsOptions(Options):
 
     @field_validator("removed")
     @classmethod
-    def _some(cls, removed: float) -> float:
+    def _check_removed(cls, removed: float) -> float:
         if not 0 < removed < 1:
             raise ValueError(
                 "removed is the share of pixels that is hidden: at 0 whole images would leave, at "
@@ -90,7 +90,7 @@ class XdsOptions(Options):
         return removed
 
     @model_validator(mode="after")
-    def _fits(self) -> XdsOptions:
+    def _check_fits(self) -> XdsOptions:
         ATTRIBUTIONS[self.attribution]
         for registry, name in ((DETECTORS, self.detector), (EMBEDDINGS, self.embedding)):
             if name is not None:
@@ -110,7 +110,7 @@ class XdsOptions(Options):
                 'heat_epsilon is the budget of a class\'s heatmap: use mask_from = "class", and '
                 "leave out heat_noise"
             )
-        unused = self._unused()
+        unused = self._list_unused()
         if unused:
             name, needs = unused[0]
             raise ValueError(f"{name} has no effect with protection = {self.protection!r}: {needs}")
@@ -120,7 +120,7 @@ class XdsOptions(Options):
             raise ValueError("less noise in a region would void the guarantee: use factors from 1")
         return self
 
-    def _unused(self) -> list[tuple[str, str]]:
+    def _list_unused(self) -> list[tuple[str, str]]:
         """Keys that are not as they come and that the protection does not look at: whoever sets a
         budget believes in it."""
         formal = self.protection != "paper"
@@ -134,8 +134,8 @@ class XdsOptions(Options):
         }
         fields = type(self).model_fields
         return [
-            (name, told)
-            for name, (used, told) in needs.items()
+            (name, advice)
+            for name, (used, advice) in needs.items()
             if not used and getattr(self, name) != fields[name].default
         ]
 
@@ -151,11 +151,11 @@ class XdsOptions(Options):
         """The noise on the sum of a class's heatmaps of length 1, of which one image moves 2."""
         if self.heat_epsilon is None:
             return 0.0
-        return gaussian.sigma(self.heat_epsilon, self.delta, 2.0)
+        return gaussian.compute_sigma(self.heat_epsilon, self.delta, 2.0)
 
-    def choice(self) -> Choice:
+    def choice(self) -> SharingChoice:
         """Which images and pixels."""
-        return Choice(
+        return SharingChoice(
             attribution=self.attribution,
             removed=self.removed,
             soft=self.mask == "soft",
@@ -168,7 +168,7 @@ class XdsOptions(Options):
             detector=self.detector,
         )
 
-    def protect(self, site: str | None) -> Protection:
+    def make_protection(self, site: str | None) -> Protection:
         """What is done to them at a site; None stands for a site without a budget of its own."""
         label = self.epsilon_label
         if label is None and self.protection == "local-dp":
@@ -182,7 +182,7 @@ class XdsOptions(Options):
             clip=self.clip,
             group=self.group,
             norm=self.norm,
-            regions=tuple(Region(region.box, region.factor) for region in self.regions),
+            regions=tuple(NoiseBox(region.box, region.factor) for region in self.regions),
             fixed_masks=self.source == "model",
             class_masks=self.source == "class",
             epsilon_mask=self.heat_epsilon,

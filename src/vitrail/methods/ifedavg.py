@@ -1,6 +1,6 @@
 """iFedAvg: each site has a scale and a shift of its own, which show how it differs."""
 
-from vitrail.methods.method import METHODS, Method
+from vitrail.methods.base.method import METHODS, Method
 
 
 @METHODS.register("ifedavg")

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from vitrail.local.session import Context, Site
 from vitrail.local.terms import Batch, LossTerm, Terms
-from vitrail.methods.method import METHODS, Method, Options
+from vitrail.methods.base.method import METHODS, Method, Options
 from vitrail.models.flat import FlatModel
-from vitrail.models.head import Outputs
+from vitrail.models.heads.head import Outputs
 from vitrail.models.network import Network
 
 
@@ -42,16 +42,16 @@ class Moon(Method):
         before = site.state.get("previous")
         if before is None:
             return Terms()
-        received = _still(site.model, site.received)
-        previous = _still(site.model, before.to(site.received.device))
-        return Terms(loss=(self._contrast(received, previous),))
+        received = _copy_frozen(site.model, site.received)
+        previous = _copy_frozen(site.model, before.to(site.received.device))
+        return Terms(loss=(self._make_contrast(received, previous),))
 
     def end(self, site: Site, ctx: Context) -> dict[str, Tensor]:
         """Remember this turn's model."""
         site.state["previous"] = site.model.values.detach().cpu().clone()
         return {}
 
-    def _contrast(self, received: Network, previous: Network) -> LossTerm:
+    def _make_contrast(self, received: Network, previous: Network) -> LossTerm:
         mu, temperature = self.options.mu, self.options.temperature
 
         def term(outputs: Outputs, batch: Batch) -> Tensor:
@@ -67,7 +67,7 @@ class Moon(Method):
         return term
 
 
-def _still(model: FlatModel, values: Tensor) -> Network:
+def _copy_frozen(model: FlatModel, values: Tensor) -> Network:
     """A copy of the network that holds other values and is not trained."""
     network = copy.deepcopy(model.network)
     with torch.no_grad():

@@ -7,14 +7,20 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from vitrail.config import schema
-from vitrail.errors import nearest
-from vitrail.local.phases import Phase
-from vitrail.local.prune import Prune
-from vitrail.local.push import Push
-from vitrail.local.restart import Restart
-from vitrail.methods.method import METHODS, Method, Options
-from vitrail.methods.prototypes import ADAM, JOINT, grounded, last, warm
-from vitrail.methods.stage import Stage, Table
+from vitrail.errors import suggest_name
+from vitrail.local.phases.phase import Phase
+from vitrail.local.phases.prune_prototypes import Prune
+from vitrail.local.phases.push import Push
+from vitrail.local.phases.restart_neck import Restart
+from vitrail.methods.base.method import METHODS, Method, Options
+from vitrail.methods.base.prototype_recipe import (
+    ADAM,
+    JOINT,
+    make_last_phase,
+    make_prototype_stages,
+    make_warm_phase,
+)
+from vitrail.methods.base.stage import Stage, Table
 from vitrail.models.parts import PARTS
 
 Epochs = Annotated[int, Field(ge=1)]
@@ -45,11 +51,11 @@ class PersonalOptions(GlobalOptions):
     def _known(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
         for name in names or ():
             if name not in PARTS and not name.startswith("backbone."):
-                raise ValueError(f"there is no part {name!r} to share. {nearest(name, PARTS)}")
+                raise ValueError(f"there is no part {name!r} to share. {suggest_name(name, PARTS)}")
         return names
 
     @model_validator(mode="after")
-    def _paired(self) -> PersonalOptions:
+    def _check_paired(self) -> PersonalOptions:
         for names in (self.share, self.first):
             if self.match and names and not {"prototypes", "head"} <= set(names):
                 raise ValueError("match needs both prototypes and head in share")
@@ -83,29 +89,31 @@ class MythGlobal(_Myth):
         end: tuple[Phase, ...] = (Push(real=False),)
         if options.prune:
             end = (Prune(), *end)
-        train = (JOINT, last(options.last_epochs))
+        train = (JOINT, make_last_phase(options.last_epochs))
         return (
-            Stage("warm", rounds=1, train=(warm(options.warm_epochs),), finish=end),
+            Stage("warm", rounds=1, train=(make_warm_phase(options.warm_epochs),), finish=end),
             Stage("joint", train=train, finish=end),
         )
 
 
-class _Personal(_Myth):
+class _PersonalMyth(_Myth):
     Options = PersonalOptions
 
     def stages(self, run: schema.Run) -> tuple[Stage, ...]:
         """Warm, joint; what arrives is pushed onto own images and gets its last layer tuned."""
         del run
         options: Any = self.options
-        table = shared(options.share, options.match)
-        found = []
-        for stage in grounded(options.warm_epochs, options.last_epochs, prune=options.prune):
+        table = make_sharing_table(options.share, options.match)
+        stages = []
+        for stage in make_prototype_stages(
+            options.warm_epochs, options.last_epochs, prune=options.prune
+        ):
             if stage.name == "warm":
-                first = shared(options.first, options.match)
+                first = make_sharing_table(options.first, options.match)
                 train = stage.train if options.same_start else (Restart(), *stage.train)
-                found.append(Stage("warm", 1, train=train, finish=stage.finish, table=first))
+                stages.append(Stage("warm", 1, train=train, finish=stage.finish, table=first))
             else:
-                found.append(
+                stages.append(
                     Stage(
                         stage.name,
                         stage.rounds,
@@ -115,10 +123,10 @@ class _Personal(_Myth):
                         table=table,
                     )
                 )
-        return tuple(found)
+        return tuple(stages)
 
 
-def shared(names: tuple[str, ...], match: bool) -> Table:
+def make_sharing_table(names: tuple[str, ...], match: bool) -> Table:
     """A table that averages what is named and keeps the rest home."""
     table: dict[str, str] = dict.fromkeys(PARTS, "home")
     for name in names:
@@ -128,14 +136,14 @@ def shared(names: tuple[str, ...], match: bool) -> Table:
 
 
 @METHODS.register("myth-pm")
-class MythPersonal(_Personal):
+class MythPersonal(_PersonalMyth):
     """Prototypes and last layer are shared; features stay home, and so does the push."""
 
     summary = "federated ProtoPNet, features at home (PM)"
 
 
 @METHODS.register("indisco")
-class InDisco(_Personal):
+class InDisco(_PersonalMyth):
     """The personalized scheme on many classes, to find the site and class of a bias."""
 
     summary = "the personalized scheme on many classes"

@@ -9,13 +9,11 @@ from torch import Tensor
 
 from vitrail.aggregate.sums import Sums
 from vitrail.errors import ConfigError
-from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.terms import Terms
-from vitrail.methods.method import METHODS, Method
-from vitrail.methods.pulls import constant
-from vitrail.methods.server import Server
-from vitrail.models.flat import Region
+from vitrail.methods.base.method import METHODS, About, Method, RunSetup
+from vitrail.methods.base.pulls import make_constant_pull
+from vitrail.methods.base.server import Server
 from vitrail.release.message import Field
 
 
@@ -30,16 +28,15 @@ class Scaffold(Method):
     summary = "control variates correct the drift of each site"
     paper = "Karimireddy et al. 2020, arXiv:1910.06378"
 
-    def down_fields(self, shared: Region) -> tuple[Field, ...]:
-        """The server's control."""
-        return (Field("control/server", (shared.size,)),)
+    def messages(self, stage: str, about: About) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
+        """The server's control down, the change of the site's up; every site counts the same."""
+        del stage
+        size = (about.shared.size,)
+        return (Field("control/server", size),), (Field("control/change", size, rule="uniform"),)
 
-    def up_fields(self, shared: Region) -> tuple[Field, ...]:
-        """The change of the site's control; every site counts the same."""
-        return (Field("control/change", (shared.size,), rule="uniform"),)
-
-    def check(self, rates: OptimizerSettings) -> None:
+    def check_run(self, setup: RunSetup) -> None:
         """Refuse what the controls would be wrong for."""
+        rates = setup.optimizer
         if rates.name != "sgd" or rates.momentum or rates.weight_decay or rates.parts:
             raise ConfigError(
                 "SCAFFOLD's controls are right for plain SGD only",
@@ -49,9 +46,9 @@ class Scaffold(Method):
 
     def begin(self, site: Site, down: Mapping[str, Tensor], ctx: Context) -> Terms:
         """Add c - c_i to every gradient."""
-        own = site.state.setdefault("control", torch.zeros(site.shared.size))
+        control = site.state.setdefault("control", torch.zeros(site.shared.size))
         site.state["server"] = down["control/server"].clone()
-        return Terms(pull=(constant(site, site.state["server"] - own),))
+        return Terms(pull=(make_constant_pull(site, site.state["server"] - control),))
 
     def end(self, site: Site, ctx: Context) -> dict[str, Tensor]:
         """The new control of the site, from the steps it really made."""

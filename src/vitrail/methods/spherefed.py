@@ -1,6 +1,6 @@
 """SphereFed: a classifier that nobody trains, so that all sites learn towards the same targets."""
 
-from vitrail.methods.method import METHODS, Method
+from vitrail.methods.base.method import METHODS, Method
 
 
 @METHODS.register("spherefed")

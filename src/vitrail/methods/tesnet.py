@@ -7,10 +7,10 @@ from typing import Annotated
 from pydantic import Field
 
 from vitrail.config import schema
-from vitrail.methods.method import METHODS, Method, Options
-from vitrail.methods.prototypes import ADAM
-from vitrail.methods.stage import Stage
-from vitrail.methods.subspaces import basis_stages
+from vitrail.methods.base.method import METHODS, Method, Options
+from vitrail.methods.base.prototype_recipe import ADAM
+from vitrail.methods.base.stage import Stage
+from vitrail.methods.base.subspace_recipe import make_basis_stages
 
 Epochs = Annotated[int, Field(ge=1)]
 
@@ -37,4 +37,4 @@ class TesNet(Method):
     def stages(self, run: schema.Run) -> tuple[Stage, ...]:
         """Warm, then joint and last layer."""
         del run
-        return basis_stages(self.options.warm_epochs, self.options.last_epochs)
+        return make_basis_stages(self.options.warm_epochs, self.options.last_epochs)

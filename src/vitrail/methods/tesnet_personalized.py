@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Literal
 
 from vitrail.config import schema
-from vitrail.methods.method import METHODS
-from vitrail.methods.stage import Stage
+from vitrail.methods.base.method import METHODS
+from vitrail.methods.base.stage import Stage
 from vitrail.methods.tesnet import BasisOptions, TesNet
 
 
-class HomeOptions(BasisOptions):
+class PersonalizedOptions(BasisOptions):
     """`basis` is trained and stays home, or frozen as it was drawn (the paper's words)."""
 
     basis: Literal["home", "frozen"] = "home"
@@ -22,7 +22,7 @@ class TesNetPersonalized(TesNet):
     """The subspace layer never leaves its site; the rest is FedAvg."""
 
     summary = "federated TesNet, the subspace layer at home"
-    Options = HomeOptions
+    Options = PersonalizedOptions
 
     def stages(self, run: schema.Run) -> tuple[Stage, ...]:
         """As TesNet, without the basis in what travels."""

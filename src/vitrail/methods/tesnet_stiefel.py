@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vitrail.config import schema
-from vitrail.methods.method import METHODS
-from vitrail.methods.stage import Stage
-from vitrail.methods.subspaces import CURVED_ADAM
+from vitrail.methods.base.method import METHODS
+from vitrail.methods.base.stage import Stage
+from vitrail.methods.base.subspace_recipe import RIEMANNIAN_ADAM
 from vitrail.methods.tesnet import BasisOptions, TesNet
 
 
@@ -24,7 +24,7 @@ class TesNetStiefel(TesNet):
     summary = "federated TesNet on the Stiefel manifold"
     Options = StiefelOptions
     model = "tesnet-stiefel"
-    optimizer = CURVED_ADAM
+    optimizer = RIEMANNIAN_ADAM
 
     def stages(self, run: schema.Run) -> tuple[Stage, ...]:
         """As TesNet, with the mean of frames."""

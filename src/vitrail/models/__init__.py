@@ -1,19 +1,20 @@
 """Models: backbones, heads, and the parts they are made of."""
 
-from vitrail.models import affine as _affine  # noqa: F401  (registers it)
-from vitrail.models import backbones as _backbones  # noqa: F401  (registers them)
-from vitrail.models import centers as _centers  # noqa: F401  (registers it)
-from vitrail.models import sphere as _sphere  # noqa: F401  (registers it)
+from vitrail.models import backbones, heads
 from vitrail.models.backbone import BACKBONES, Backbone
 from vitrail.models.build import build
-from vitrail.models.fedgrasp import SubspaceHead
 from vitrail.models.flat import FlatModel, Layout, Region
-from vitrail.models.head import HEADS, Head
+from vitrail.models.heads.head import HEADS, Head
+from vitrail.models.heads.part_head import PartHead, Piece
+from vitrail.models.heads.protopnet import ProtoHead
+from vitrail.models.heads.subspace_head import SubspaceHead
+from vitrail.models.heads.tesnet_head import TesHead
 from vitrail.models.network import Network, make_network
-from vitrail.models.parts import KINDS, PARTS, TensorSpec, inventory
-from vitrail.models.pieces import PartHead, Piece
-from vitrail.models.protopnet import ProtoHead
-from vitrail.models.tesnet import TesHead
+from vitrail.models.parts import KINDS, PARTS, TensorSpec, list_tensors
+from vitrail.registry import import_modules
+
+for _room in (backbones, heads):
+    import_modules(_room)
 
 __all__ = [
     "BACKBONES",
@@ -33,6 +34,6 @@ __all__ = [
     "TensorSpec",
     "TesHead",
     "build",
-    "inventory",
+    "list_tensors",
     "make_network",
 ]

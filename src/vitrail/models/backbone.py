@@ -77,7 +77,7 @@ class Builder(Protocol):
 BACKBONES: Registry[Builder] = Registry("backbone", "model.backbone")
 
 
-def normalization(channels: int, norm: Norm) -> nn.Module:
+def make_norm(channels: int, norm: Norm) -> nn.Module:
     """A BatchNorm layer, or a GroupNorm with at most 8 channels a group in its place."""
     if norm == "batch":
         return nn.BatchNorm2d(channels)

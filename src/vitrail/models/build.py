@@ -25,7 +25,7 @@ def build(
     """
     if classes < 1:
         raise ConfigError(f"a classifier needs at least one class, not {classes}")
-    with _drawn_from(key):
+    with _seed_from(key):
         return build_backbone(name, in_channels, width, norm).with_classifier(classes)
 
 
@@ -40,9 +40,9 @@ def build_backbone(
     if in_channels < 1:
         raise ConfigError(f"images need at least one channel, not {in_channels}")
     builder = BACKBONES[name]
-    with _drawn_from(key):
+    with _seed_from(key):
         return builder(in_channels, width, norm)
 
 
-def _drawn_from(key: rng.Key | None) -> AbstractContextManager[None]:
-    return nullcontext() if key is None else rng.scope(key)
+def _seed_from(key: rng.Key | None) -> AbstractContextManager[None]:
+    return nullcontext() if key is None else rng.seed_torch(key)

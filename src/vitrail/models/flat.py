@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.models.network import Network
-from vitrail.models.parts import PARTS, Part, TensorSpec, inventory
+from vitrail.models.parts import PARTS, Part, TensorSpec, list_tensors
 
 _KIND_ORDER = {"weight": 0, "norm": 1, "statistic": 2}
 
@@ -101,7 +101,7 @@ class FlatModel:
 
     def __init__(self, network: Network, device: torch.device | str = "cpu") -> None:
         self.network = network.to(device)
-        self.layout = Layout.of(inventory(network))
+        self.layout = Layout.of(list_tensors(network))
         self.values = torch.empty(self.layout.size, device=device)
         self.grads = torch.zeros(self.layout.trainable, device=device)
         self.named = self.layout.views(self.values)
@@ -138,7 +138,7 @@ class FlatModel:
         for buffer, first in self._counters:
             buffer.copy_(first)
 
-    def moving(self, part: Part, geometry: str) -> Region:
+    def trainable_region(self, part: Part, geometry: str) -> Region:
         """The numbers of one part and geometry that training may change now."""
         return self.layout.region(
             spec.name
@@ -176,7 +176,7 @@ class FlatModel:
 
 
 @contextmanager
-def statistics_kept(network: nn.Module) -> Iterator[None]:
+def keep_statistics(network: nn.Module) -> Iterator[None]:
     """Forward passes in training mode that leave BatchNorm's running statistics alone."""
     norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     before = [m.track_running_stats for m in norms]

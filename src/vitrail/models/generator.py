@@ -35,8 +35,8 @@ class FeatureGenerator(Generator):
 
     def forward(self, labels: Tensor, noise: Tensor) -> Tensor:
         """Features of these classes."""
-        found: Tensor = self.out(F.relu(self.norm(self.hidden(self.start(labels, noise)))))
-        return found
+        features: Tensor = self.out(F.relu(self.norm(self.hidden(self.start(labels, noise)))))
+        return features
 
 
 class ImageGenerator(Generator):
@@ -64,12 +64,12 @@ class ImageGenerator(Generator):
         return torch.sigmoid(self.out(x)[:, :, :height, :width]).permute(0, 2, 3, 1)
 
 
-def apart(made: Tensor, noise: Tensor) -> Tensor:
-    """exp(-mean over pairs of |made_i - made_j| |noise_i - noise_j|): large where noise is ignored.
+def diversity_loss(images: Tensor, noise: Tensor) -> Tensor:
+    """exp(-mean over pairs of |image_i - image_j| |noise_i - noise_j|): large where noise is ignored.
 
     Distances are mean absolute differences (after Mao et al. 2019, arXiv:1903.05628).
     """
-    flat = made.flatten(1)
+    flat = images.flatten(1)
     distance = torch.cdist(flat, flat, p=1) / flat.shape[1]
     drawn = torch.cdist(noise, noise, p=1) / noise.shape[1]
     return torch.exp(-(distance * drawn).mean())

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.config.schema import Model
-from vitrail.errors import ConfigError, nearest
+from vitrail.errors import ConfigError, suggest_name
 from vitrail.models.backbone import Backbone, Norm
 from vitrail.models.build import build_backbone
-from vitrail.models.head import HEADS, Head, Outputs
+from vitrail.models.heads.head import HEADS, Head, Outputs
 from vitrail.models.weights import load_weights
-from vitrail.rng import Key, scope
+from vitrail.rng import Key, seed_torch
 from vitrail.threads import one_thread
 
 
@@ -55,7 +55,7 @@ class Network(nn.Module):
         if self.cut == 0:
             return x
         with torch.no_grad():
-            x = self._laid_out(x)
+            x = self._set_memory_format(x)
             for _, step in self.backbone.stages()[: self.cut]:
                 x = step(x)
             return self.head.reduce(x) if self.pools_in_prefix else x
@@ -67,18 +67,18 @@ class Network(nn.Module):
 
     def features(self, z: Tensor) -> Tensor:
         """What the head sees: the remaining stages, the neck, and the head's first step."""
-        z = self._laid_out(z)
+        z = self._set_memory_format(z)
         for _, step in self.backbone.stages()[self.cut : self.end]:
             z = step(z)
         z = self.neck(z)
         return z if self.pools_in_prefix else self.head.reduce(z)
 
-    def figures(self) -> dict[str, float]:
+    def compute_metrics(self) -> dict[str, float]:
         """What can be said about the neck's and the head's tensors alone, for the metrics."""
-        own = getattr(self.neck, "figures", None)
-        return {**(own() if own is not None else {}), **self.head.figures()}
+        of_neck = getattr(self.neck, "compute_metrics", None)
+        return {**(of_neck() if of_neck is not None else {}), **self.head.compute_metrics()}
 
-    def _laid_out(self, x: Tensor) -> Tensor:
+    def _set_memory_format(self, x: Tensor) -> Tensor:
         return x if self._any_layout else x.contiguous()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -126,23 +126,23 @@ def make_network(
     if model.weights is not None:
         report = load_weights(backbone, model.weights, base)
         card = {"weights": Path(model.weights).name, "digest": report.digest}
-    end = len(backbone.stages()) if model.until is None else _stages(backbone, model, "until")
+    end = len(backbone.stages()) if model.until is None else _count_stages(backbone, model, "until")
     cut = (end if model.frozen else 0) if isinstance(model.frozen, bool) else None
     if cut is None:
-        cut = _stages(backbone, model, "frozen")
+        cut = _count_stages(backbone, model, "frozen")
         if cut > end:
             raise ConfigError(
                 f"stage {model.frozen!r} comes after the last one that is used",
                 where="model.frozen",
                 hint="Name an earlier stage, or write true.",
             )
-    depth = _channels(backbone, channels, end)
-    with scope(key.at("head")):
+    depth = _count_channels(backbone, channels, end)
+    with seed_torch(key.at("head")):
         neck, top = HEADS[head](depth, classes, model)
     return Network(backbone, neck, top, cut, end, depth), card
 
 
-def _stages(backbone: Backbone, model: Model, key: Literal["frozen", "until"]) -> int:
+def _count_stages(backbone: Backbone, model: Model, key: Literal["frozen", "until"]) -> int:
     """How many stages there are up to and with the one that a key names."""
     names = [name for name, _ in backbone.stages()]
     wanted = str(getattr(model, key))
@@ -150,13 +150,13 @@ def _stages(backbone: Backbone, model: Model, key: Literal["frozen", "until"]) -
         raise ConfigError(
             f"{model.backbone} has no stage {wanted!r}",
             where=f"model.{key}",
-            hint=nearest(wanted, names),
+            hint=suggest_name(wanted, names),
         )
     return names.index(wanted) + 1
 
 
 @torch.no_grad()
-def _channels(backbone: Backbone, channels: int, end: int) -> int:
+def _count_channels(backbone: Backbone, channels: int, end: int) -> int:
     """The channels of the map after some stages; a small image tells."""
     if end == len(backbone.stages()):
         return backbone.channels

@@ -42,7 +42,7 @@ class TensorSpec:
         return not self.frozen and self.kind in ("weight", "norm", "statistic")
 
 
-def inventory(network: Network) -> tuple[TensorSpec, ...]:
+def list_tensors(network: Network) -> tuple[TensorSpec, ...]:
     """Every tensor of the network, parameters and buffers, with its part, kind and geometry."""
     norms = {name for name, module in network.named_modules() if isinstance(module, NORMS)}
     parameters = dict(network.named_parameters())

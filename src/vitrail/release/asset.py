@@ -32,7 +32,7 @@ class Asset:
 _PREFIX = "asset/"
 
 
-def packed(assets: Iterable[Asset]) -> dict[str, Tensor]:
+def pack_assets(assets: Iterable[Asset]) -> dict[str, Tensor]:
     """Assets as tensors of a message, each name saying which asset it belongs to."""
     return {
         f"{_PREFIX}{asset.digest}/{name}": tensor
@@ -41,15 +41,15 @@ def packed(assets: Iterable[Asset]) -> dict[str, Tensor]:
     }
 
 
-def unpacked(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[Asset]]:
+def unpack_assets(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[Asset]]:
     """The tensors of a message that are no asset's, and the assets it brings.
 
     An asset's digest is that of what arrived, whatever its tensors were called.
     """
-    own = {name: tensor for name, tensor in tensors.items() if not name.startswith(_PREFIX)}
+    others = {name: tensor for name, tensor in tensors.items() if not name.startswith(_PREFIX)}
     parts: dict[str, dict[str, Tensor]] = {}
     for name in tensors:
         if name.startswith(_PREFIX):
             digest, _, inner = name.removeprefix(_PREFIX).partition("/")
             parts.setdefault(digest, {})[inner] = tensors[name]
-    return own, [Asset.of(part) for part in parts.values()]
+    return others, [Asset.of(part) for part in parts.values()]

@@ -14,15 +14,21 @@ from torch import Tensor
 from vitrail.errors import RunError
 from vitrail.local.session import Context, Site
 from vitrail.local.terms import Terms
-from vitrail.release.cover import Cover, Withheld, too_often
-from vitrail.release.defense import Defense
-from vitrail.release.frames import on_manifold
+from vitrail.release.accounting.promise import (
+    NO_GUARANTEE,
+    NOTHING,
+    Promise,
+    describe_guarantee,
+    read_events,
+)
+from vitrail.release.defenses.defense import Defense
+from vitrail.release.frame_release import project_to_manifold
 from vitrail.release.ledger import Ledger
+from vitrail.release.masker import Masker
 from vitrail.release.message import Schema, digest
-from vitrail.release.promise import NO_GUARANTEE, NOTHING, Promise, events_of, sentence
 from vitrail.release.setting import MODEL
 from vitrail.release.update import Update
-from vitrail.rng import simulated_site
+from vitrail.rng import derive_site_key
 
 
 class Door:
@@ -40,7 +46,7 @@ class Door:
         """What the defenses claim of local training, joined in order."""
         terms = Terms()
         for defense in self.defenses:
-            terms = terms.joined(defense.train(site, ctx))
+            terms = terms.combine(defense.train(site, ctx))
         return terms
 
     def release(
@@ -51,74 +57,76 @@ class Door:
         metrics: Mapping[str, float | None],
         ctx: Context,
         message: str,
-        cover: Cover | None = None,
+        masker: Masker | None = None,
     ) -> Update:
         """Make the update of this turn. `message` is the digest of what it answers.
 
-        What is made for a `cover` must pass `mask` before it leaves.
+        What is made for a `masker` must pass `mask` before it leaves.
         """
-        answered = self.ledger.answered(ctx.round, message)
+        answered = self.ledger.has_answered(ctx.round, message)
         counts = {"examples": len(site.rows.train), "steps": site.result.steps, **site.counts}
         update = Update(
             site=self.site,
             round=ctx.round,
             stage=ctx.stage,
-            tensors=on_manifold(self._collect(site, schema, extra), site, schema),
+            tensors=project_to_manifold(self._collect(site, schema, extra), site, schema),
             counts={name: counts[name] for name in schema.counts},
             metrics={name: metrics[name] for name in schema.metrics if name in metrics},
         )
         passed: list[dict[str, object]] = []
         for defense in self.defenses:
             update, figures = defense.apply(update, site, ctx)
-            passed.append(_passed(defense, figures))
+            passed.append(_describe_defense(defense, figures))
         if self.defenses:
-            update = replace(update, tensors=on_manifold(update.tensors, site, schema))
-        found = (defense.promise(update, site, ctx) for defense in self.defenses)
-        promises = [promise for promise in found if promise is not None]
+            update = replace(update, tensors=project_to_manifold(update.tensors, site, schema))
+        offered = (defense.promise(update, site, ctx) for defense in self.defenses)
+        promises = [promise for promise in offered if promise is not None]
         spends = self._spend(promises, ctx.round, message)
         if spends is None:
-            update, spends = _returned(update, site), self._spend([], ctx.round, message) or []
+            update, spends = (
+                _return_received(update, site),
+                self._spend([], ctx.round, message) or [],
+            )
             passed.append({"name": "budget", "formal": True, "figures": {"withheld": 1.0}})
-        if cover is not None:
-            cover.prepare(update)
+        if masker is not None:
+            masker.prepare(update)
         if not answered:
             self._remark(site, update)
-            told: dict[str, object] = {"spends": spends} if spends else {}
-            if cover is not None:
-                told |= {"bytes": cover.bytes, "masked": cover.line(), "counts": {}}
+            details: dict[str, object] = {"spends": spends} if spends else {}
+            if masker is not None:
+                details |= {"bytes": masker.bytes, "masked": masker.describe(), "counts": {}}
             if spends:
-                told["secret"] = "simulated" if self._simulated(site) else "own"
+                details["secret"] = "simulated" if self._is_simulated(site) else "own"
             beside = {field.name for field in schema.up if field.proved}
             remarks = [str(line["guarantee"]) for line in site.lines] if beside else []
-            told["guarantee"] = _guarantee(update, promises, spends, beside, remarks)
-            self._record(update, site, schema, passed, message, told)
+            details["guarantee"] = _state_guarantee(update, promises, spends, beside, remarks)
+            self._record(update, site, schema, passed, message, details)
         return update
 
-    def mask(self, update: Update, cover: Cover) -> Update:
-        """An update under its cover, ready to leave; each attempt after the first is a line."""
+    def mask(self, update: Update, masker: Masker) -> Update:
+        """An update under its masks, ready to leave; each attempt after the first is a line."""
         lines = [line for line in self.ledger.lines() if line.get("round") == update.round]
         known = {str(line["masked"]["id"]) for line in lines if "masked" in line}
-        if too_often(cover, known):
-            raise Withheld(f"round {update.round} was tried {len(known)} times already")
-        found = cover.over(update)
-        if cover.id not in known:
+        masker.check_repeat(update.round, known)
+        masked = masker.mask(update)
+        if masker.id not in known:
             self.ledger.write(
                 {
                     "kind": "repeat",
                     "round": update.round,
                     "stage": update.stage,
-                    "bytes": found.bytes,
+                    "bytes": masked.bytes,
                     "metrics": sorted(update.metrics),
-                    "masked": cover.line(),
+                    "masked": masker.describe(),
                     "guarantee": next(x["guarantee"] for x in lines if x["kind"] == "release"),
                 }
             )
-        return found
+        return masked
 
-    def _simulated(self, site: Site) -> bool:
+    def _is_simulated(self, site: Site) -> bool:
         """Whether the site's draws follow from the run's seed, as they do in simulation."""
         seeds = (defense.setting.config.run.seed for defense in self.defenses)
-        return any(site.key.root == simulated_site(seed, self.site).root for seed in seeds)
+        return any(site.key.root == derive_site_key(seed, self.site).root for seed in seeds)
 
     def _spend(
         self, promises: list[Promise], round_: int, message: str
@@ -134,13 +142,13 @@ class Door:
             for line in self.ledger.lines()
             if (line.get("round"), line.get("message")) != (round_, message)
         ]
-        found = []
+        spends = []
         for promise in promises:
-            spent = promise.epsilon(events_of(lines, promise.mechanism))
-            if not promise.allowed(spent):
+            spent = promise.epsilon(read_events(lines, promise.mechanism))
+            if not promise.allows(spent):
                 return None
-            found.append(promise.line(spent))
-        return found
+            spends.append(promise.line(spent))
+        return spends
 
     def enroll(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Let the facts a method asks for before the first round leave, once, with their line.
@@ -149,22 +157,22 @@ class Door:
         down instead.
         """
         formal = [defense for defense in self.defenses if defense.formal]
-        told = dict.fromkeys(facts, 1.0) if formal else dict(facts)
+        released = dict.fromkeys(facts, 1.0) if formal else dict(facts)
         if not any(line.get("kind") == "enroll" for line in self.ledger.lines()):
             for defense in formal:
                 forecast = defense.forecast(self.site, int(facts["examples"]))
                 self.ledger.write({"kind": "budget", **forecast})
             guarantee = NOTHING if formal else NO_GUARANTEE
-            self.ledger.write({"kind": "enroll", "facts": told, "guarantee": guarantee})
-        return told
+            self.ledger.write({"kind": "enroll", "facts": released, "guarantee": guarantee})
+        return released
 
-    def tell(self, kind: str, figures: Mapping[str, Mapping[str, object]]) -> None:
+    def release_findings(self, kind: str, figures: Mapping[str, Mapping[str, object]]) -> None:
         """Let what a site found out about its classes leave: one line that names the figures.
 
         The same figures told again are no new release and get no new line.
         """
-        told = json.dumps(figures, sort_keys=True, allow_nan=False).encode()
-        digest = hashlib.blake2b(told, digest_size=8).hexdigest()
+        text = json.dumps(figures, sort_keys=True, allow_nan=False).encode()
+        digest = hashlib.blake2b(text, digest_size=8).hexdigest()
         lines = self.ledger.lines()
         if not any(line.get("kind") == kind and line.get("id") == digest for line in lines):
             self.ledger.write(
@@ -172,39 +180,41 @@ class Door:
                     "kind": kind,
                     "id": digest,
                     "classes": len(figures),
-                    "figures": sorted({name for each in figures.values() for name in each}),
-                    "bytes": len(told),
+                    "figures": sorted({name for values in figures.values() for name in values}),
+                    "bytes": len(text),
                     "guarantee": NO_GUARANTEE,
                 }
             )
 
-    def lend(self, kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def release_model(self, kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Let a model of the site's own leave, because the site agreed: one line, once a model."""
-        found = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
-        mark = digest({"kind": kind}, found)
+        copies = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+        mark = digest({"kind": kind}, copies)
         lines = self.ledger.lines()
         if not any(line.get("kind") == kind and line.get("id") == mark for line in lines):
             self.ledger.write(
                 {
                     "kind": kind,
                     "id": mark,
-                    "tensors": [[name, list(tensor.shape)] for name, tensor in found.items()],
-                    "bytes": sum(t.numel() * t.element_size() for t in found.values()),
+                    "tensors": [[name, list(tensor.shape)] for name, tensor in copies.items()],
+                    "bytes": sum(t.numel() * t.element_size() for t in copies.values()),
                     "guarantee": NO_GUARANTEE,
                 }
             )
-        return found
+        return copies
 
     def _collect(
         self, site: Site, schema: Schema, extra: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         values = site.model.values.detach().to("cpu", copy=True)
-        own = {f"model/{name}": tensor for name, tensor in site.model.layout.views(values).items()}
+        model = {
+            f"model/{name}": tensor for name, tensor in site.model.layout.views(values).items()
+        }
         declared = {field.name for field in schema.up}
         undeclared = [name for name in extra if name not in declared]
         if undeclared:
             raise RunError(f"{undeclared[0]!r} was not declared and does not leave {self.site}")
-        sources = {**own, **{name: tensor.detach().cpu() for name, tensor in extra.items()}}
+        sources = {**model, **{name: tensor.detach().cpu() for name, tensor in extra.items()}}
         return {field.name: sources[field.name] for field in schema.up}
 
     def _record(
@@ -214,7 +224,7 @@ class Door:
         schema: Schema,
         passed: list[dict[str, object]],
         message: str,
-        told: Mapping[str, object],
+        details: Mapping[str, object],
     ) -> None:
         """One line a release; the list of tensors stands once, under its own digest."""
         parts = {f"{MODEL}{spec.name}": spec.part for spec in site.model.layout.specs}
@@ -223,7 +233,7 @@ class Door:
             for f in schema.up
         ]
         declaration = hashlib.blake2b(repr(tensors).encode(), digest_size=8).hexdigest()
-        if not self._declared(declaration):
+        if not self._is_declared(declaration):
             self.ledger.write({"kind": "declaration", "id": declaration, "tensors": tensors})
         self.ledger.write(
             {
@@ -237,7 +247,7 @@ class Door:
                 "metrics": sorted(update.metrics),
                 "mechanism": list(self.names) or ["none"],
                 "defenses": passed,
-                **told,
+                **details,
             }
         )
 
@@ -245,19 +255,19 @@ class Door:
         """What phases have to say of their part of the release; before its own line, so that a
         crash in between loses nothing, and once."""
         known = self.ledger.lines() if site.lines else []
-        for said in site.lines:
-            line = {"kind": "remark", "round": update.round, "stage": update.stage, **said}
+        for remark in site.lines:
+            line = {"kind": "remark", "round": update.round, "stage": update.stage, **remark}
             if json.loads(json.dumps(line)) not in known:
                 self.ledger.write(line)
 
-    def _declared(self, declaration: str) -> bool:
+    def _is_declared(self, declaration: str) -> bool:
         path = self.ledger.path
         if not path.exists():
             return False
         return f'"id":"{declaration}"'.encode() in path.read_bytes()[:1_000_000]
 
 
-def _returned(update: Update, site: Site) -> Update:
+def _return_received(update: Update, site: Site) -> Update:
     """What a site sends that may not tell any more: what it received, and zeros beside it."""
     received = site.model.layout.views(site.received.detach().cpu())
     tensors = {
@@ -269,7 +279,7 @@ def _returned(update: Update, site: Site) -> Update:
     return replace(update, tensors=tensors)
 
 
-def _guarantee(
+def _state_guarantee(
     update: Update,
     promises: list[Promise],
     spends: list[dict[str, Any]],
@@ -288,11 +298,11 @@ def _guarantee(
     bare += [n for p in promises for n in p.uncovered(update.tensors) if n not in proved]
     if bare:
         return f"{NO_GUARANTEE}: {bare[0]!r} leaves without noise"
-    told = sentence(spends) if spends else NOTHING
-    return "; beside the model: ".join([told, *remarks])
+    guarantee = describe_guarantee(spends) if spends else NOTHING
+    return "; beside the model: ".join([guarantee, *remarks])
 
 
-def _passed(defense: Defense, figures: Mapping[str, float]) -> dict[str, object]:
+def _describe_defense(defense: Defense, figures: Mapping[str, float]) -> dict[str, object]:
     """What the ledger says of one defense in one release."""
     return {
         "name": defense.name,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.errors import RunError
-from vitrail.files import writing
+from vitrail.files import report_write_errors
 
 _TAIL = 8192
 
@@ -19,10 +19,10 @@ def is_remark(line: Mapping[str, Any]) -> bool:
     return "round" in line and line.get("kind") not in ("release", "repeat")
 
 
-def mechanisms_of(line: Mapping[str, Any]) -> tuple[str, ...]:
+def read_mechanisms(line: Mapping[str, Any]) -> tuple[str, ...]:
     """What a release went through, in order; older lines may have one name instead of a list."""
-    found = line.get("mechanism", ())
-    return (found,) if isinstance(found, str) else tuple(map(str, found))
+    names = line.get("mechanism", ())
+    return (names,) if isinstance(names, str) else tuple(map(str, names))
 
 
 class Ledger:
@@ -37,9 +37,9 @@ class Ledger:
         self.durable = durable
         self._ready = False
 
-    def answered(self, round_: int, message: str) -> bool:
+    def has_answered(self, round_: int, message: str) -> bool:
         """Whether this message was answered before; another message for that round is refused."""
-        last = self._last()
+        last = self._read_last()
         if last is None or last["round"] < round_:
             return False
         for line in self.lines():
@@ -58,7 +58,7 @@ class Ledger:
     def write(self, line: dict[str, Any]) -> None:
         """Append one line; a torn last line of a killed process is cut off first."""
         raw = json.dumps(line, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-        with writing(self.path):
+        with report_write_errors(self.path):
             if not self._ready:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._cut_torn_line()
@@ -81,7 +81,7 @@ class Ledger:
         raw = self.path.read_bytes().splitlines(keepends=True)
         return [json.loads(line) for line in raw if line.endswith(b"\n")]
 
-    def _last(self) -> dict[str, Any] | None:
+    def _read_last(self) -> dict[str, Any] | None:
         """The last release, read from the end of the file."""
         if not self.path.exists():
             return None

@@ -38,7 +38,7 @@ class Field:
     def admits(self, shape: tuple[int, ...]) -> bool:
         """Whether a tensor of this shape is what was declared."""
         return len(shape) == len(self.shape) and all(
-            wanted in (ANY, found) for wanted, found in zip(self.shape, shape)
+            wanted in (ANY, size) for wanted, size in zip(self.shape, shape)
         )
 
     @property
@@ -82,7 +82,7 @@ class Schema:
         return sum(field.bytes for field in self.down)
 
 
-def model_fields(layout: Layout, answers: Mapping[str, str]) -> tuple[Field, ...]:
+def make_model_fields(layout: Layout, answers: Mapping[str, str]) -> tuple[Field, ...]:
     """The fields of the tensors that a table lets travel, named `model/TENSOR`."""
     return tuple(
         Field(f"model/{spec.name}", spec.shape, answers[spec.name], geometry=spec.geometry)
@@ -93,8 +93,8 @@ def model_fields(layout: Layout, answers: Mapping[str, str]) -> tuple[Field, ...
 
 def digest(header: Mapping[str, object], tensors: Mapping[str, Tensor]) -> str:
     """A fingerprint of a message, so that the same message can be told from another one."""
-    found = hashlib.blake2b(json.dumps(header, sort_keys=True).encode(), digest_size=16)
+    hasher = hashlib.blake2b(json.dumps(header, sort_keys=True).encode(), digest_size=16)
     for name in sorted(tensors):
-        found.update(name.encode())
-        found.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()
+        hasher.update(name.encode())
+        hasher.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
+    return hasher.hexdigest()

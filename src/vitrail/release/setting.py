@@ -116,11 +116,11 @@ class Setting:
         return frozenset(f.name for s in self.stages for f in s.schema.up if f.proved)
 
 
-def convs_of(network: Network) -> tuple[Conv, ...]:
+def list_convs(network: Network) -> tuple[Conv, ...]:
     """The 2-D convolutions of a network, in the order of its modules."""
-    found = {n: m for n, m in network.named_modules() if isinstance(m, nn.Conv2d)}
-    stages = {name: _stage(name, network) for name in found}
-    blocks = {name: _block(name, stages) for name in found}
+    convs = {n: m for n, m in network.named_modules() if isinstance(m, nn.Conv2d)}
+    stages = {name: _find_stage(name, network) for name in convs}
+    blocks = {name: _find_block(name, stages) for name in convs}
     ends = {}  # the last convolution that a block holds itself, stage by stage
     for name, block in blocks.items():
         if name.rpartition(".")[0] == block:
@@ -134,16 +134,16 @@ def convs_of(network: Network) -> tuple[Conv, ...]:
             ends[blocks[name], stages[name]] == name,
             network.is_frozen(f"{name}.weight"),
         )
-        for name, conv in found.items()
+        for name, conv in convs.items()
     )
 
 
-def _stage(name: str, network: Network) -> str:
+def _find_stage(name: str, network: Network) -> str:
     inside = name.removeprefix("backbone.")
     return network.backbone.stage_of(inside) if inside != name else ""
 
 
-def _block(name: str, stages: Mapping[str, str]) -> str:
+def _find_block(name: str, stages: Mapping[str, str]) -> str:
     """The outermost module around a convolution that holds one itself and lies in one stage."""
     steps = name.split(".")[:-1]
     for depth in range(1, len(steps)):
@@ -155,7 +155,7 @@ def _block(name: str, stages: Mapping[str, str]) -> str:
     return ".".join(steps)
 
 
-def norms_of(network: Network) -> tuple[NormLayer, ...]:
+def list_norms(network: Network) -> tuple[NormLayer, ...]:
     """The normalization layers of a network."""
     return tuple(
         NormLayer(name, type(module).__name__, network.is_frozen(f"{name}.weight"))

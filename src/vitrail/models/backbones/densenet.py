@@ -6,8 +6,8 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from vitrail.models.backbone import BACKBONES, Norm, normalization
-from vitrail.models.backbones.layers import Concat, first_width, initialize, smallest_image
+from vitrail.models.backbone import BACKBONES, Norm, make_norm
+from vitrail.models.backbones.layers import Concat, initialize, require_image_size, resolve_width
 from vitrail.models.backbones.trunk import Trunk
 
 _BOTTLENECK = 4  # a layer's 1x1 convolution gives this many times the growth
@@ -19,10 +19,10 @@ class DenseLayer(nn.Module):
     def __init__(self, before: int, growth: int, norm: Norm) -> None:
         super().__init__()
         inner = _BOTTLENECK * growth
-        self.norm1 = normalization(before, norm)
+        self.norm1 = make_norm(before, norm)
         self.relu1 = nn.ReLU()
         self.conv1 = nn.Conv2d(before, inner, 1, bias=False)
-        self.norm2 = normalization(inner, norm)
+        self.norm2 = make_norm(inner, norm)
         self.relu2 = nn.ReLU()
         self.conv2 = nn.Conv2d(inner, growth, 3, padding=1, bias=False)
         self.concat = Concat()
@@ -42,7 +42,7 @@ def _dense_block(before: int, depth: int, growth: int, norm: Norm) -> nn.Sequent
 
 def _transition(before: int, after: int, norm: Norm) -> nn.Sequential:
     layers = OrderedDict[str, nn.Module]()
-    layers["norm"] = normalization(before, norm)
+    layers["norm"] = make_norm(before, norm)
     layers["relu"] = nn.ReLU()
     layers["conv"] = nn.Conv2d(before, after, 1, bias=False)
     layers["pool"] = nn.AvgPool2d(2)
@@ -58,7 +58,7 @@ class DenseNet(Trunk):
         stages: dict[str, dict[str, nn.Module]] = {
             "stem": {
                 "conv0": nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=False),
-                "norm0": normalization(width, norm),
+                "norm0": make_norm(width, norm),
                 "relu0": nn.ReLU(),
                 "pool0": nn.MaxPool2d(3, stride=2, padding=1),
             }
@@ -71,13 +71,13 @@ class DenseNet(Trunk):
             if i < len(depths):
                 stages[name][f"transition{i}"] = _transition(channels, channels // 2, norm)
                 channels //= 2
-        stages[name] |= {"norm5": normalization(channels, norm), "relu5": nn.ReLU()}
+        stages[name] |= {"norm5": make_norm(channels, norm), "relu5": nn.ReLU()}
         super().__init__(channels, stages)
         initialize(self, "fan_in")
-        smallest_image(self.features[0], 29)
+        require_image_size(self.features[0], 29)
 
 
 @BACKBONES.register("densenet121")
 def densenet121(in_channels: int = 3, width: int | None = None, norm: Norm = "batch") -> DenseNet:
     """torchvision's densenet121; the growth is half the width."""
-    return DenseNet((6, 12, 24, 16), in_channels, first_width(width, 64, smallest=2), norm)
+    return DenseNet((6, 12, 24, 16), in_channels, resolve_width(width, 64, smallest=2), norm)

@@ -11,8 +11,8 @@ from itertools import islice
 
 from torch import Tensor, nn
 
-from vitrail.models.backbone import BACKBONES, Backbone, Norm, Step, normalization
-from vitrail.models.backbones.layers import SamePad, Sum, first_width, initialize, through
+from vitrail.models.backbone import BACKBONES, Backbone, Norm, Step, make_norm
+from vitrail.models.backbones.layers import SamePad, Sum, initialize, resolve_width, run_layers
 
 # Per stage: blocks, kernel, stride of the first block, expansion, channels at width 32.
 _STAGES = (
@@ -40,16 +40,16 @@ class InvertedBlock(nn.Module):
         self._residual = stride == 1 and before == after
         if self._expands:
             self._expand_conv = nn.Conv2d(before, wide, 1, bias=False)
-            self._bn0 = _normalization(wide, norm)
+            self._bn0 = _make_norm(wide, norm)
             self._relu0 = nn.ReLU6()
         self._pad, padding = _padding(kernel, stride)
         self._depthwise_conv = nn.Conv2d(
             wide, wide, kernel, stride=stride, padding=padding, groups=wide, bias=False
         )
-        self._bn1 = _normalization(wide, norm)
+        self._bn1 = _make_norm(wide, norm)
         self._relu1 = nn.ReLU6()
         self._project_conv = nn.Conv2d(wide, after, 1, bias=False)
-        self._bn2 = _normalization(after, norm)
+        self._bn2 = _make_norm(after, norm)
         if self._residual:
             self._sum = Sum()
 
@@ -66,14 +66,14 @@ def _padding(kernel: int, stride: int) -> tuple[nn.Module, int]:
     return (nn.Identity(), kernel // 2) if stride == 1 else (SamePad(kernel, stride), 0)
 
 
-def _normalization(channels: int, norm: Norm) -> nn.Module:
-    layer = normalization(channels, norm)
+def _make_norm(channels: int, norm: Norm) -> nn.Module:
+    layer = make_norm(channels, norm)
     if isinstance(layer, nn.BatchNorm2d):
         layer.eps, layer.momentum = 1e-3, 0.01
     return layer
 
 
-def _rounded(channels: float) -> int:
+def _round_channels(channels: float) -> int:
     """The nearest multiple of 8, at least 8, and never more than a tenth below."""
     near = max(8, int(channels + 4) // 8 * 8)
     return near if near >= 0.9 * channels else near + 8
@@ -86,22 +86,22 @@ class EfficientNetLite(Backbone):
 
     def __init__(self, in_channels: int, width: int, norm: Norm) -> None:
         scale = width / 32
-        super().__init__(_rounded(_TOP * scale))
+        super().__init__(_round_channels(_TOP * scale))
         self._pad, padding = _padding(3, 2)
         self._conv_stem = nn.Conv2d(in_channels, width, 3, stride=2, padding=padding, bias=False)
-        self._bn0 = _normalization(width, norm)
+        self._bn0 = _make_norm(width, norm)
         self._relu0 = nn.ReLU6()
         blocks: list[nn.Module] = []
         before = width
         for depth, kernel, stride, expand, channels in _STAGES:
-            after = _rounded(channels * scale)
+            after = _round_channels(channels * scale)
             for i in range(depth):
                 step = stride if i == 0 else 1
                 blocks.append(InvertedBlock(before, after, expand, kernel, step, norm))
                 before = after
         self._blocks = nn.Sequential(*blocks)
         self._conv_head = nn.Conv2d(before, self.channels, 1, bias=False)
-        self._bn1 = _normalization(self.channels, norm)
+        self._bn1 = _make_norm(self.channels, norm)
         self._relu1 = nn.ReLU6()
         initialize(self)
 
@@ -110,7 +110,7 @@ class EfficientNetLite(Backbone):
         blocks = iter(self._blocks)
         steps: list[tuple[str, Step]] = [("stem", self._stem)]
         for i, (depth, *_) in enumerate(_STAGES, 1):
-            steps.append((f"stage{i}", partial(through, list(islice(blocks, depth)))))
+            steps.append((f"stage{i}", partial(run_layers, list(islice(blocks, depth)))))
         return (*steps, ("top", self._top))
 
     def owners(self) -> dict[str, str]:
@@ -139,4 +139,4 @@ def efficientnet_lite0(
     in_channels: int = 3, width: int | None = None, norm: Norm = "batch"
 ) -> EfficientNetLite:
     """EfficientNet-Lite0; other widths scale every layer, rounded to multiples of 8."""
-    return EfficientNetLite(in_channels, first_width(width, 32), norm)
+    return EfficientNetLite(in_channels, resolve_width(width, 32), norm)

@@ -47,7 +47,7 @@ class SamePad(nn.Module):
         return F.pad(x, (*self._sides(x.shape[-1]), *self._sides(x.shape[-2])))
 
 
-def through(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
+def run_layers(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
     """Run layers one after the other, without a container that would have to be registered."""
     for layer in layers:
         x = layer(x)
@@ -70,7 +70,7 @@ def initialize(module: nn.Module, mode: Literal["fan_in", "fan_out"] = "fan_out"
             nn.init.zeros_(layer.bias)
 
 
-def first_width(width: int | None, default: int, smallest: int = 1) -> int:
+def resolve_width(width: int | None, default: int, smallest: int = 1) -> int:
     """The channels of the first stage: as asked for, or the family's own."""
     if width is None:
         return default
@@ -83,7 +83,7 @@ def first_width(width: int | None, default: int, smallest: int = 1) -> int:
     return width
 
 
-def smallest_image(module: nn.Module, pixels: int) -> None:
+def require_image_size(module: nn.Module, pixels: int) -> None:
     """Make `module` refuse images under `pixels` in a sentence, before a pooling layer fails."""
     module.register_forward_pre_hook(partial(_refuse_small, pixels))
 

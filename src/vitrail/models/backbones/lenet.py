@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vitrail.errors import DataError
 from vitrail.models.backbone import BACKBONES, Backbone, Norm, Step
-from vitrail.models.backbones.layers import first_width
+from vitrail.models.backbones.layers import resolve_width
 
 
 class LeNet(Backbone):
@@ -71,4 +71,4 @@ def lenet(
     norm: Norm = "batch",  # noqa: ARG001
 ) -> LeNet:
     """`width` channels throughout; `norm` changes nothing, there is none to choose."""
-    return LeNet(in_channels, first_width(width, 12))
+    return LeNet(in_channels, resolve_width(width, 12))

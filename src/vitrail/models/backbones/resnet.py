@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from vitrail.models.backbone import BACKBONES, Backbone, Norm, Step, normalization
-from vitrail.models.backbones.layers import Sum, first_width, initialize
+from vitrail.models.backbone import BACKBONES, Backbone, Norm, Step, make_norm
+from vitrail.models.backbones.layers import Sum, initialize, resolve_width
 
 
 class BasicBlock(nn.Module):
@@ -16,10 +16,10 @@ class BasicBlock(nn.Module):
     def __init__(self, before: int, width: int, stride: int, norm: Norm) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
-        self.bn1 = normalization(width, norm)
+        self.bn1 = make_norm(width, norm)
         self.relu1 = nn.ReLU()
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = normalization(width, norm)
+        self.bn2 = make_norm(width, norm)
         self.downsample = _shortcut(before, width, stride, norm)
         self.sum = Sum()
         self.relu2 = nn.ReLU()
@@ -41,13 +41,13 @@ class Bottleneck(nn.Module):
         super().__init__()
         after = self.expansion * width
         self.conv1 = nn.Conv2d(before, width, 1, bias=False)
-        self.bn1 = normalization(width, norm)
+        self.bn1 = make_norm(width, norm)
         self.relu1 = nn.ReLU()
         self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
-        self.bn2 = normalization(width, norm)
+        self.bn2 = make_norm(width, norm)
         self.relu2 = nn.ReLU()
         self.conv3 = nn.Conv2d(width, after, 1, bias=False)
-        self.bn3 = normalization(after, norm)
+        self.bn3 = make_norm(after, norm)
         self.downsample = _shortcut(before, after, stride, norm)
         self.sum = Sum()
         self.relu3 = nn.ReLU()
@@ -65,7 +65,7 @@ def _shortcut(before: int, after: int, stride: int, norm: Norm) -> nn.Module:
     if stride == 1 and before == after:
         return nn.Identity()
     return nn.Sequential(
-        nn.Conv2d(before, after, 1, stride=stride, bias=False), normalization(after, norm)
+        nn.Conv2d(before, after, 1, stride=stride, bias=False), make_norm(after, norm)
     )
 
 
@@ -93,7 +93,7 @@ class ResNet(Backbone):
         self.conv1 = nn.Conv2d(
             in_channels, width, kernel, stride=stride, padding=kernel // 2, bias=False
         )
-        self.bn1 = normalization(width, norm)
+        self.bn1 = make_norm(width, norm)
         self.relu = nn.ReLU()
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1)
         wide = width * block.expansion
@@ -133,17 +133,17 @@ def _layer(
 @BACKBONES.register("resnet8")
 def resnet8(in_channels: int = 3, width: int | None = None, norm: Norm = "batch") -> ResNet:
     """One basic block a layer behind a 3x3 stem: a residual network for small images."""
-    width = first_width(width, 16)
+    width = resolve_width(width, 16)
     return ResNet(BasicBlock, (1, 1, 1, 1), in_channels, width, norm, small=True)
 
 
 @BACKBONES.register("resnet18")
 def resnet18(in_channels: int = 3, width: int | None = None, norm: Norm = "batch") -> ResNet:
     """torchvision's resnet18."""
-    return ResNet(BasicBlock, (2, 2, 2, 2), in_channels, first_width(width, 64), norm)
+    return ResNet(BasicBlock, (2, 2, 2, 2), in_channels, resolve_width(width, 64), norm)
 
 
 @BACKBONES.register("resnet50")
 def resnet50(in_channels: int = 3, width: int | None = None, norm: Norm = "batch") -> ResNet:
     """torchvision's resnet50."""
-    return ResNet(Bottleneck, (3, 4, 6, 3), in_channels, first_width(width, 64), norm)
+    return ResNet(Bottleneck, (3, 4, 6, 3), in_channels, resolve_width(width, 64), norm)

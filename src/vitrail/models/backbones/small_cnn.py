@@ -7,7 +7,7 @@ from collections import OrderedDict
 from torch import nn
 
 from vitrail.models.backbone import BACKBONES, Backbone, Norm, Step
-from vitrail.models.backbones.layers import first_width, initialize, smallest_image
+from vitrail.models.backbones.layers import initialize, require_image_size, resolve_width
 
 
 class SmallCNN(Backbone):
@@ -19,7 +19,7 @@ class SmallCNN(Backbone):
         self.stage2 = _stage(width, 2 * width)
         self.stage3 = _stage(2 * width, 2 * width)
         initialize(self, "fan_in")
-        smallest_image(self.stage1, 8)
+        require_image_size(self.stage1, 8)
 
     def stages(self) -> tuple[tuple[str, Step], ...]:
         """`stage1` to `stage3`, each halving the image."""
@@ -41,4 +41,4 @@ def small_cnn(
     norm: Norm = "batch",  # noqa: ARG001
 ) -> SmallCNN:
     """Channels width, 2 width, 2 width; `norm` changes nothing, there is none to choose."""
-    return SmallCNN(in_channels, first_width(width, 32))
+    return SmallCNN(in_channels, resolve_width(width, 32))

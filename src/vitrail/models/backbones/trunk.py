@@ -10,7 +10,7 @@ from typing import cast
 from torch import nn
 
 from vitrail.models.backbone import Backbone, Step
-from vitrail.models.backbones.layers import through
+from vitrail.models.backbones.layers import run_layers
 
 
 class Trunk(Backbone):
@@ -38,7 +38,7 @@ class Trunk(Backbone):
         groups: dict[str, list[nn.Module]] = {}
         for name, layer in self.features.named_children():
             groups.setdefault(self._stage[name], []).append(layer)
-        return tuple((stage, partial(through, layers)) for stage, layers in groups.items())
+        return tuple((stage, partial(run_layers, layers)) for stage, layers in groups.items())
 
     def stage_of(self, tensor: str) -> str:
         """The stage of a tensor, by the second part of its name: `features.conv0.weight`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from vitrail.models.backbone import BACKBONES, Norm
-from vitrail.models.backbones.layers import first_width, initialize, smallest_image
+from vitrail.models.backbones.layers import initialize, require_image_size, resolve_width
 from vitrail.models.backbones.trunk import Trunk
 
 
@@ -30,7 +30,7 @@ class VGG(Trunk):
             index += len(layers)
         super().__init__(before, stages)
         initialize(self)
-        smallest_image(self.features[0], 2 ** len(depths))
+        require_image_size(self.features[0], 2 ** len(depths))
 
 
 @BACKBONES.register("vgg19")
@@ -40,4 +40,4 @@ def vgg19(
     norm: Norm = "batch",  # noqa: ARG001
 ) -> VGG:
     """torchvision's vgg19 without BatchNorm; `norm` changes nothing, there is none to choose."""
-    return VGG((2, 2, 4, 4, 4), in_channels, first_width(width, 64))
+    return VGG((2, 2, 4, 4, 4), in_channels, resolve_width(width, 64))

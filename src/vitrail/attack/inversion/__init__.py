@@ -1,0 +1,1 @@
+"""Gradient inversion: images, labels and patches out of what a site released."""

@@ -1,0 +1,1 @@
+"""Membership inference: was this image among those a model was trained on?"""

@@ -1,0 +1,1 @@
+"""Attacks on images that sites shared: denoising, matching, membership."""

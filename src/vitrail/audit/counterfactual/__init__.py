@@ -1,0 +1,1 @@
+"""What a suspected region does: covered, swapped in, looked at by each prototype."""

@@ -1,0 +1,1 @@
+"""Which site has which images, and which of them it trains on."""

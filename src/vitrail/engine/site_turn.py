@@ -1,0 +1,283 @@
+"""A host plays the turns of sites. One is resident in each process, with one model."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vitrail.config import Config, to_stored_tree
+from vitrail.config.added_keys import drop_old_values
+from vitrail.data.augment import apply_view as turned
+from vitrail.data.partition.partition import SiteRows
+from vitrail.engine.plan import Plan, StagePlan
+from vitrail.engine.storage.asset_store import AssetStore
+from vitrail.engine.storage.site_folder import SiteFolder
+from vitrail.engine.tasks import Reply, RoundMessage, Task
+from vitrail.errors import RunError
+from vitrail.local.evaluate import compute_logits, evaluate
+from vitrail.local.inputs import Inputs, Rows
+from vitrail.local.session import Metrics, Result, Site
+from vitrail.local.terms import Terms
+from vitrail.methods import METHODS
+from vitrail.models.flat import FlatModel
+from vitrail.models.network import Network
+from vitrail.release import DEFENSES
+from vitrail.release.asset import Asset
+from vitrail.release.door import Door
+from vitrail.release.masker import WithheldError
+from vitrail.release.message import Schema
+from vitrail.rng import Key, derive_site_key
+from vitrail.secure_aggregation.cohort import Signer
+from vitrail.secure_aggregation.site import SiteMasking
+
+HOME = "home/"
+OWN = "own/"
+MODEL = "model/"
+
+
+def compute_mechanism_digest(config: Config, run: str = "") -> str:
+    """What noise depends on beside the message: the mechanisms and, where the secret is not that
+    of a simulation, the run. A site's secret outlives both. Masks of a secure sum come off again,
+    so it is no mechanism of its own. An option that came later and has its old value changes
+    nothing."""
+    tree = to_stored_tree(config)
+    method = drop_old_values(METHODS[config.method.name].Options, tree["method"])
+    release = {**drop_old_values(type(config.release), tree["release"]), "secure_sum": False}
+    for name in config.release.options.keys() & set(config.release.defenses):
+        release[name] = drop_old_values(DEFENSES[name].Options, release[name])
+    text = json.dumps([run, method, release], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class Host:
+    """Everything a process needs to play any site's turn."""
+
+    def __init__(
+        self, plan: Plan, network: Network, inputs: Inputs, sites: dict[str, SiteRows], folder: Path
+    ) -> None:
+        self.plan = plan
+        self.inputs = inputs
+        self.sites = sites
+        self.folder = folder
+        self.model = FlatModel(network, inputs.device)
+        self.start = self.model.values.clone()
+        self.values = self.start  # a global model to be evaluated, set by the engine
+        self.defenses = plan.defenses()
+        self.root: Key | None = None  # the secret of the one site that plays here for real
+        self.run = ""  # what its federation calls this run
+        self.signer: Signer | None = None
+        self._received: tuple[str, Tensor] = ("", self.start)
+        self._assets: dict[str, Asset] = {}
+
+    def secret(self, site: str) -> Key:
+        """The root of a site's own draws; in simulation it follows from the seed."""
+        return self.root or derive_site_key(self.plan.config.run.seed, site)
+
+    def turn(self, task: Task, down: RoundMessage) -> Reply:
+        """Receive, arrive, evaluate, train, release."""
+        began = time.perf_counter()
+        stage = self.plan.stage_at(task.round)
+        ctx = self.plan.context(task.round, task.sites)
+        folder = SiteFolder(self.folder, task.site)
+        # A GPU does not repeat itself to the bit, so there a resumed round is another release.
+        ledger = folder.ledger(self.inputs.device.type == "cpu", durable=self.plan.private)
+        door = Door(task.site, ledger, self.defenses, self.plan.config.release.defenses)
+        masking = self._masking(task, down, folder)
+        if masking is not None:
+            answers = task.make_answer_key(down.digest)
+            if (answer := masking.repeat(door, answers)) is not None:
+                return Reply(**vars(answer))
+        site = self._receive(task, down, stage, folder)
+        site.terms = Terms() if task.closing else door.terms(site, ctx)  # then nothing leaves
+        metrics: dict[str, float | None] = {}
+        for phase in stage.stage.last if task.closing else stage.stage.arrive:
+            metrics |= phase(site, ctx)
+        if task.evaluate:
+            metrics |= self._evaluate(site)
+        if task.closing:
+            if stage.stage.last or stage.home:
+                folder.save_model("personal", self._collect_own_model(site))
+            schema = Schema(down=(), up=(), counts=(), metrics=stage.schema.metrics)
+            self._note(folder, task, metrics)
+            return Reply(door.release(site, schema, {}, metrics, ctx, site.message))
+        site.result = Result()  # what arrived was not trained for the server
+        site.terms = self.plan.method.begin(site, down.tensors, ctx).combine(site.terms)
+        for phase in stage.stage.train:
+            figures: Metrics = phase(site, ctx)
+            metrics |= {name: value if value == value else None for name, value in figures.items()}
+        extra = {**site.out, **self.plan.method.end(site, ctx)}
+        metrics["image_steps"] = float(site.result.images + site.aside)
+        metrics["seconds"] = time.perf_counter() - began
+        self._note(folder, task, metrics)
+        masker = None if masking is None else masking.masker
+        try:
+            update = door.release(site, stage.schema, extra, metrics, ctx, site.message, masker)
+        except WithheldError as err:
+            assert masking is not None
+            return Reply(**vars(masking.withhold(err)))
+        kept = self._keep(site, stage, folder, task)
+        if masking is None:
+            return Reply(update, kept)
+        return Reply(**vars(masking.answer(door, update, kept)))
+
+    def _masking(self, task: Task, down: RoundMessage, folder: SiteFolder) -> SiteMasking | None:
+        """The masks of a turn whose update leaves under some; a message cannot ask for it
+        without them."""
+        stage = self.plan.stage_at(task.round)
+        secure = stage.masked is not None and not task.closing
+        if secure is not (task.cohort is not None):
+            wrong = "without masks" if secure else "under masks"
+            raise RunError(
+                f"the message of round {task.round} asks for an update {wrong}, against the terms "
+                "of the run"
+            )
+        if task.cohort is None:
+            return None
+        return SiteMasking(
+            task.site,
+            task.round,
+            stage.stage.name,
+            stage.schema,
+            self.plan.config.aggregate,
+            task.cohort,
+            down.digest,
+            down.tensors,
+            self.secret(task.site),
+            folder.path,
+            self.run,
+            self.signer,
+        )
+
+    def _receive(
+        self, task: Task, down: RoundMessage, stage: StagePlan, folder: SiteFolder
+    ) -> Site:
+        """The site as it is once the message has arrived: shared tensors, home tensors, state."""
+        if self._received[0] != down.digest:
+            flat = self.start.clone()
+            views = self.plan.layout.views(flat)
+            for name in stage.arrives:
+                views[name].copy_(down.tensors[f"model/{name}"])
+            self._received = (down.digest, flat)
+        state = folder.load(task.base)
+        self.model.values.copy_(self._received[1])
+        # What is shared from this round on was learned at home; the server has nothing newer.
+        kept = (*stage.home, *stage.travels) if task.round == stage.first else stage.home
+        self.model.write({n: state[HOME + n] for n in kept if HOME + n in state})
+        self.model.reset_counters()
+        self.model.still = stage.still
+        self.model.network.eval()
+        folder.prune(task.floor)
+        return Site(
+            name=task.site,
+            rows=self.sites[task.site],
+            inputs=self.inputs,
+            model=self.model,
+            state={n.removeprefix(OWN): t for n, t in state.items() if n.startswith(OWN)},
+            key=self.secret(task.site).at("round", task.round),
+            shared=stage.shared,
+            received=self.model.values.clone(),
+            down=down.tensors,
+            assets=self._load_assets(task, folder),
+            message=task.make_answer_key(down.digest),
+            cause=compute_mechanism_digest(self.plan.config, self.run if self.root else ""),
+        )
+
+    def _note(self, folder: SiteFolder, task: Task, metrics: dict[str, float | None]) -> None:
+        """Keep the turn's figures at the site where they must not leave it."""
+        if self.plan.private:
+            later = {
+                n: v for n, v in metrics.items() if n in ("train_loss", "image_steps", "seconds")
+            }
+            folder.note(task.round - 1, {n: v for n, v in metrics.items() if n not in later})
+            folder.note(task.round, later)
+
+    def _load_assets(self, task: Task, folder: SiteFolder) -> dict[str, Mapping[str, Tensor]]:
+        """What the site has in store for this turn; all sites of a process read it once."""
+        for digest in task.lacks:  # in simulation the server's folder is the wire
+            folder.assets.take(digest, AssetStore(self.folder / "server" / "assets"))
+        wanted = set(task.assets.values())
+        self._assets = {d: a for d, a in self._assets.items() if d in wanted}
+        for digest in sorted(wanted - set(self._assets)):
+            self._assets[digest] = folder.assets.get(digest)
+        return {name: self._assets[digest].tensors for name, digest in task.assets.items()}
+
+    def _evaluate(self, site: Site) -> dict[str, float | None]:
+        rows = site.rows.test
+        metrics = evaluate(self.model.network, self.inputs, rows, len(self.plan.classes))
+        metrics["test_examples"] = metrics.pop("examples")
+        return metrics | self.model.network.compute_metrics()
+
+    def _collect_own_model(self, site: Site) -> dict[str, Tensor]:
+        """The site's whole model as it is now, and what its phases keep."""
+        model = {MODEL + name: tensor for name, tensor in self.model.named.items()}
+        return {**model, **{OWN + name: tensor for name, tensor in site.state.items()}}
+
+    def train_alone(self, name: str) -> None:
+        """Train a site's local reference: the same stages and budget, with nothing shared.
+
+        Its turns leave nothing behind but the model, in the site's own folder.
+        """
+        target = SiteFolder(self.folder, name)
+        with tempfile.TemporaryDirectory(prefix="vitrail-") as scratch:
+            host = self._copy_isolated(Path(scratch))
+            base = host._train_rounds(name, host.plan.config.run.rounds)
+            closing = Task(name, base + 1, 1, base, base, closing=True)
+            host.turn(closing, RoundMessage(base + 1, {}, "alone, closing"))
+            trained = SiteFolder(Path(scratch), name).load_model("personal")
+        if trained is not None:
+            target.save_model("local", trained)
+
+    def visit(self, name: str, round_: int, trained: int) -> Site:
+        """A site before a round, had it trained alone for some; nothing is released or kept.
+
+        The model is this host's, so it lasts until the next visit or turn.
+        """
+        with tempfile.TemporaryDirectory(prefix="vitrail-") as scratch:
+            host = self._copy_isolated(Path(scratch))
+            base = host._train_rounds(name, trained)
+            task, down = Task(name, round_, 1, base, base), RoundMessage(round_, {}, "visit")
+            folder = SiteFolder(Path(scratch), name)
+            return host._receive(task, down, host.plan.stage_at(round_), folder)
+
+    def _copy_isolated(self, folder: Path) -> Host:
+        """This host where nobody else is: no message, no defense, another folder."""
+        host = copy.copy(self)
+        host.plan, host.folder, host.defenses = self.plan.make_local_plan(), folder, ()
+        host._received = ("", self.start)
+        return host
+
+    def _train_rounds(self, name: str, rounds: int) -> int:
+        """Play the first rounds of a secluded site; returns the round to build on."""
+        for round_ in range(1, rounds + 1):
+            down = RoundMessage(round_, {}, f"alone {round_}")
+            self.turn(Task(name, round_, 1, round_ - 1, round_ - 1, evaluate=False), down)
+        return rounds
+
+    def _keep(self, site: Site, stage: StagePlan, folder: SiteFolder, task: Task) -> bool:
+        """Save what stays at the site; nothing is written for methods that keep nothing."""
+        kept = {HOME + name: self.model.named[name] for name in stage.home}
+        state = {**kept, **{OWN + name: tensor for name, tensor in site.state.items()}}
+        if state:
+            folder.save(task.round, state)
+        return bool(state)
+
+    def logits(self, values: Tensor, rows: Rows) -> Tensor:
+        """The logits of a global model on some rows, for the server's own test images."""
+        self.model.values.copy_(values)
+        self.model.reset_counters()
+        return compute_logits(self.model.network, self.inputs, rows)
+
+    def prefix(self, rows: Rows, view: str) -> Tensor:
+        """The frozen stages' output on one fixed view of some rows."""
+        self.model.network.eval()
+        with torch.inference_mode():
+            x = self.inputs.normalize(self.inputs.images[rows]).to(self.inputs.device)
+            return self.model.network.prefix(turned(x, view)).cpu()

@@ -1,0 +1,1 @@
+"""What a run keeps on disk: folders, checkpoints, transcript, journal, cached features."""

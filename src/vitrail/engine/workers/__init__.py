@@ -1,0 +1,1 @@
+"""Worker processes: a pool that plays the turns of sites, in this process or in others."""

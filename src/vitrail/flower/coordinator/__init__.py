@@ -1,0 +1,1 @@
+"""The coordinator's end of a real federation."""

@@ -1,0 +1,80 @@
+"""The coordinator of a real federation: the engine, with members at the other end of a link."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+from vitrail.config import Loaded
+from vitrail.engine.resolve_config import resolve_config
+from vitrail.engine.run import (
+    Engine,
+    OnRound,
+    check_before_start,
+    check_secure_sum_sites,
+    lock_folder,
+)
+from vitrail.engine.server_training import make_server_trainer
+from vitrail.engine.storage.run_folder import RunFolder
+from vitrail.errors import ConfigError
+from vitrail.files import write_json
+from vitrail.flower.coordinator.remote_sites import RemoteSites
+from vitrail.flower.link import Link
+from vitrail.flower.run_terms import make_agreed_plan, make_terms
+from vitrail.methods.base.method import RunSetup
+
+_NAME = "flower.json"
+
+
+def run_federation(
+    link: Link,
+    loaded: Loaded,
+    out: str | Path,
+    sites: int,
+    timeout: float = 600.0,
+    patience: float = 600.0,
+    on_round: OnRound | None = None,
+) -> RunFolder:
+    """Start a federation in a new folder, or go on with the one that is there, to its end."""
+    folder = RunFolder(out)
+    fresh = not folder.config_file.exists()
+    if fresh:
+        try:
+            loaded = replace(loaded, config=resolve_config(loaded))
+            make_terms(loaded.config)
+        except ConfigError as err:
+            raise err.in_file(loaded.source) from None
+    else:
+        loaded = folder.open()
+    plan, network = make_agreed_plan(loaded)
+    if plan.secure:
+        check_secure_sum_sites(plan, sites)
+    size = int(loaded.config.data.image_size or 0)
+    try:
+        trainer = make_server_trainer(plan, network, size)
+        image = plan.image_shape(size) if size else None
+        check_before_start(plan, RunSetup(plan.optimizer, network, image, trainer=trainer))
+    except ConfigError as err:
+        raise err.in_file(loaded.source) from None
+    if fresh:
+        folder.create(loaded.config)
+    with lock_folder(folder):
+        folder.sweep_up()
+        left_out = plan.config.debias.left_out
+        members = RemoteSites(
+            link, _load_run_id(folder), sites, timeout, patience, left_out=left_out
+        )
+        if not (folder.server / "finished").exists():
+            Engine(folder, plan, network, members, on_round, trainer).run(fresh=fresh)
+        members.send_farewell(folder)
+    return folder
+
+
+def _load_run_id(folder: RunFolder) -> str:
+    """What the sites know this run by, made once."""
+    file = folder.server / _NAME
+    if not file.exists():
+        write_json(file, {"run": secrets.token_hex(8)})
+    return str(json.loads(file.read_text(encoding="utf-8"))["run"])

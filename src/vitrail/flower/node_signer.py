@@ -1,0 +1,60 @@
+"""Signatures of a site's node key, by which the others know that a public key is its own.
+
+Without them a coordinator, or whoever sits on its wire, could hand out keys of its own and read
+every mask. They are worth as much as the node keys are: a coordinator that made the key pairs
+(`vitrail flower keys init --site`) has held every private half, and could sign any mask's key in
+any site's name. Against it they help only where each site made its own pair (`vitrail flower keys
+site`) and compared the public halves it was handed with the other sites; against others, always.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from vitrail.errors import RunError
+from vitrail.flower.keys import locate_peer_key
+from vitrail.flower.node_key import NODE_KEY
+
+_SIGNATURE = ec.ECDSA(hashes.SHA384())
+
+
+@dataclass(frozen=True)
+class NodeSigner:
+    """Signs with the node key in a folder; knows the sites whose public keys lie beside it."""
+
+    folder: Path
+
+    def sign(self, statement: bytes) -> str:
+        """This site's signature, in hexadecimal."""
+        try:
+            key = serialization.load_ssh_private_key((self.folder / NODE_KEY).read_bytes(), None)
+        except (OSError, ValueError) as err:
+            raise RunError(
+                f"the node key cannot be read ({err})", where=str(self.folder / NODE_KEY)
+            ) from err
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise RunError("the node key is of another kind", where=str(self.folder / NODE_KEY))
+        return key.sign(statement, _SIGNATURE).hex()
+
+    def accepts(self, site: str, statement: bytes, signature: str) -> bool:
+        """Whether a site that this one knows signed a statement."""
+        file = locate_peer_key(self.folder, site)
+        if not file.is_file():
+            raise RunError(
+                f"the public key of {site!r} is not here, so its masks cannot be trusted",
+                where=str(file.parent),
+                hint="Ask the coordinator for the folder that `vitrail flower keys init` made.",
+            )
+        try:
+            key = serialization.load_ssh_public_key(file.read_bytes())
+            if isinstance(key, ec.EllipticCurvePublicKey):
+                key.verify(bytes.fromhex(signature), statement, _SIGNATURE)
+                return True
+        except (ValueError, InvalidSignature):
+            pass
+        return False

@@ -1,0 +1,291 @@
+"""A site of a real federation: opens a message, plays the engine's turn, seals the reply.
+
+Every message may meet a new process, so all that lasts is on disk in the site's own folder: its
+state by round, its ledger, what its operator agreed to. The folder of a run at a site is a run
+folder like any other: `vitrail explain` and `vitrail audit` work on it, with what this site has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from vitrail.audit.audit_run import SEPARABILITY_FILE, collect_separabilities
+from vitrail.config import Loaded
+from vitrail.engine.federation import Federation, load_federation
+from vitrail.engine.plan import Plan
+from vitrail.engine.resolve_config import fingerprint_config, fingerprint_run, resolve_config
+from vitrail.engine.round_report import RoundReport
+from vitrail.engine.run import plan_run
+from vitrail.engine.site_turn import Host
+from vitrail.engine.site_versions import Versions
+from vitrail.engine.storage.checkpoint import Checkpoints, Identity
+from vitrail.engine.storage.journal import COLUMNS, Journal
+from vitrail.engine.storage.model_card import write_card
+from vitrail.engine.storage.run_folder import RunFolder
+from vitrail.engine.storage.site_folder import SiteFolder
+from vitrail.engine.tasks import Reply, RoundMessage, Task
+from vitrail.engine.workers.make_pool import make_host
+from vitrail.engine.workers.pool import InProcessPool
+from vitrail.errors import VitrailError
+from vitrail.files import write_json, write_text
+from vitrail.flower.envelope import (
+    Farewell,
+    Hello,
+    OpenedMessage,
+    TurnRequest,
+    compute_message_id,
+    seal,
+    unseal,
+)
+from vitrail.flower.run_terms import find_missing_classes, has_local_reference, is_audited
+from vitrail.flower.site.site_config import SiteConfig
+from vitrail.flower.site.site_errors import Refusal, describe_error
+from vitrail.methods.base.method import RunSetup
+from vitrail.methods.base.server import Server
+from vitrail.models.flat import FlatModel
+from vitrail.models.network import Network
+from vitrail.release.asset import unpack_assets
+from vitrail.release.door import Door
+from vitrail.release.message import digest
+from vitrail.rng import Key, derive_site_key
+from vitrail.runs.opened_run import Run
+from vitrail.runs.reopen import attach_features
+from vitrail.secure_aggregation.cohort import Signer
+from vitrail.secure_aggregation.masking import announce_key
+
+FAREWELL_FILE = "parted"
+"""The file that says the coordinator has everything it needs from this site."""
+
+Answer = tuple[dict[str, Any], Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class _SiteRun:
+    """A run at this site, ready to play: all that follows from its configuration."""
+
+    folder: RunFolder
+    plan: Plan
+    network: Network
+    federation: Federation
+
+
+class SiteServer:
+    """Answers the coordinator's messages. `seeded` draws as a simulation does, for tests only;
+    `signer` signs for this site and knows the others."""
+
+    def __init__(
+        self, config: SiteConfig, seeded: bool = False, signer: Signer | None = None
+    ) -> None:
+        self.config = config
+        self.seeded = seeded
+        self.signer = signer
+
+    def answer(self, raw: bytes) -> bytes:
+        """The reply to a message; that there is none is a reply too, with the kind of reason."""
+        run, site, kind = "", self.config.name, "error"
+        body: dict[str, Any] = {}
+        tensors: Mapping[str, Tensor] = {}
+        try:
+            message = unseal(raw)
+            run = message.run
+            if message.site != site:
+                raise Refusal(f"this is site {site!r}, and the message is for {message.site!r:.40}")
+            body, tensors = self._handler(message.kind)(message)
+            kind = message.kind
+        except Exception as err:  # of others Flower would send the text, paths and all
+            body = {"sentence": describe_error(err)}
+            known = isinstance(err, VitrailError)
+            self._log(run, str(err) if known else traceback.format_exc())
+        return seal(kind, run, site, body, tensors, answers=compute_message_id(raw))
+
+    def _handler(self, kind: str) -> Callable[[OpenedMessage], Answer]:
+        known = {"hello": self._hello, "turn": self._turn, "farewell": self._farewell}
+        if kind not in known:
+            raise Refusal(f"a message of the kind {kind!r:.40} is not known here")
+        return known[kind]
+
+    def _log(self, run: str, text: str) -> None:
+        """In the folder of the run where there is one, else in the site's."""
+        with contextlib.suppress(Exception):  # a full disk must not keep the answer back
+            folder = self.config.run_folder(run)
+            if run and folder.config_file.exists():
+                folder.log(text)
+            else:
+                self.config.log(f"run {run!r:.40}: {text}")
+
+    def _hello(self, message: OpenedMessage) -> Answer:
+        """Agree to the terms, or not; read the images; tell what the method asks for."""
+        asked = Hello.read(message)
+        folder = self.config.run_folder(message.run)
+        begun = folder.config_file.exists()
+        loaded = self.config.merge_terms(asked.terms, begun)
+        loaded = replace(loaded, config=resolve_config(loaded))
+        if begun and fingerprint_run(folder.open()) != fingerprint_run(loaded):
+            raise Refusal("this run has begun here under other terms")
+        if not begun and not self.config.wait(message.run, asked.terms, asked.patience):
+            raise Refusal("the operator of this site has not agreed to the terms of this run")
+        site_run = self._open_run(folder, folder.open() if begun else loaded)
+        if not begun:
+            if site_run.plan.card.get("digest", "") != asked.weights:
+                raise Refusal(
+                    "this site's copy of the pretrained weights is not the coordinator's",
+                    hint="Install the same version of the weights package everywhere.",
+                )
+            folder.create(loaded.config)
+            self._prepare_folder(site_run)
+        reply = self._enroll(site_run)
+        if site_run.plan.secure:
+            secret = self._root() or derive_site_key(loaded.config.run.seed, self.config.name)
+            reply["key"] = asdict(
+                announce_key(secret, message.run, self.config.name, 0, self.signer)
+            )
+        return reply, {}
+
+    def _enroll(self, site_run: _SiteRun) -> dict[str, Any]:
+        """What the method asks for, and which classes there are none of; each has its line."""
+        plan, name = site_run.plan, self.config.name
+        labels = site_run.federation.images.labels[site_run.federation.sites[name].train]
+        ledger = SiteFolder(site_run.folder.path, name).ledger()
+        door = Door(name, ledger, plan.defenses(), plan.config.release.defenses)
+        facts = door.enroll(plan.method.facts(labels, len(plan.classes)))
+        if plan.private:  # which classes are missing is an exact fact about the labels
+            return {"facts": facts, "lacks": []}
+        lacks = find_missing_classes(labels, plan.classes)
+        door.release_findings(
+            "classes", {label: {"held": label not in lacks} for label in plan.classes}
+        )
+        return {"facts": facts, "lacks": lacks}
+
+    def _prepare_folder(self, site_run: _SiteRun) -> None:
+        """What a run folder needs before its first round."""
+        size = int(site_run.federation.images.images.shape[1])
+        write_card(site_run.folder, site_run.plan, (self.config.name,), size, public=False)
+        Checkpoints(site_run.folder.server).save_frozen(site_run.network, site_run.plan)
+        values = FlatModel(site_run.network).values.clone()
+        self._save(site_run, values, Versions(), 0)
+
+    def _turn(self, message: OpenedMessage) -> Answer:
+        """Receive, arrive, evaluate, train, release."""
+        asked = TurnRequest.read(message)
+        task, closing = asked.task, asked.task.closing
+        folder = self.config.run_folder(message.run)
+        if not folder.config_file.exists():
+            raise Refusal(f"nobody here agreed to the run {message.run!r:.40}")
+        site_run = self._open_run(folder, folder.open())
+        _check_round(task, site_run.plan.config.run.rounds)
+        stage = "closing" if closing else site_run.plan.stage_at(task.round).stage.name
+        tensors, assets = unpack_assets(message.tensors)
+        mark = digest(task.make_digest_header(stage), tensors)
+        if mark != asked.digest or task.site != self.config.name:
+            raise Refusal("the message does not hold what it says it holds")
+        if {asset.digest for asset in assets} != set(task.lacks):
+            raise Refusal("the message does not bring the assets it says it brings")
+        store = SiteFolder(folder.path, self.config.name).assets
+        for asset in assets:
+            store.put(asset)
+        began = time.perf_counter()
+        pool = InProcessPool(self._make_host(site_run, message.run))
+        try:
+            reply = pool.host.turn(task, RoundMessage(task.round, tensors, mark))
+            received = sum(t.nbytes for t in message.tensors.values())
+            self._write_metrics(site_run, task, reply, received, time.perf_counter() - began)
+            separability = self._close(site_run, pool.host, asked, tensors) if closing else {}
+        finally:
+            pool.close()
+        return {**reply.header(), **separability}, reply.update.tensors
+
+    def _farewell(self, message: OpenedMessage) -> Answer:
+        """Keep what the others told for their audits; the run is over here."""
+        folder = self.config.run_folder(message.run)
+        if not (folder.server / "finished").exists():
+            raise Refusal(f"the run {message.run!r:.40} was not closed here")
+        tables, file = Farewell.read(message).tables, folder.server / SEPARABILITY_FILE
+        if file.exists():  # its own is what it told, not what comes back
+            kept = json.loads(file.read_text(encoding="utf-8"))
+            tables = {**tables, **{n: t for n, t in kept.items() if n == self.config.name}}
+        if tables:
+            write_json(file, tables)
+        write_text(folder.server / FAREWELL_FILE, "")
+        return {}, {}
+
+    def _write_metrics(
+        self, site_run: _SiteRun, task: Task, reply: Reply, received: int, seconds: float
+    ) -> None:
+        """The site's own metrics: of a message that comes twice, the last."""
+        journal = Journal(site_run.folder, site_run.plan)
+        site_run.folder.cut_back(task.round - 1)
+        report = RoundReport(task.round, [reply.update], accepted=(task.site,))
+        report.count(task.site, reply.update.bytes, received)
+        if task.closing:
+            journal.write_closing(report)
+        else:
+            journal.write_round(report, seconds)
+        site_run.folder.write_parquet(COLUMNS)
+
+    def _close(
+        self, site_run: _SiteRun, host: Host, asked: TurnRequest, model: Mapping[str, Tensor]
+    ) -> dict[str, dict[str, Any]]:
+        """Keep the global model; train alone and tell what audits compare, where that is agreed."""
+        values = host.start.clone()
+        views = site_run.plan.layout.views(values)
+        for name, tensor in model.items():
+            views[name.removeprefix("model/")].copy_(tensor)
+        task = asked.task
+        versions = Versions({task.site: task.base} if task.base else {})
+        self._save(site_run, values, versions, site_run.plan.config.run.rounds)
+        Journal(site_run.folder, site_run.plan).write_finished()
+        local = SiteFolder(site_run.folder.path, task.site).model_file("local")
+        if has_local_reference(site_run.plan) and not local.exists():
+            host.train_alone(task.site)
+        if not asked.audit:
+            return {}
+        if not is_audited(site_run.plan):
+            site_run.folder.log(
+                "a message asks for an audit's figures against the terms: none left"
+            )
+            return {}
+        tables = collect_separabilities(Run(site_run.folder.path), site_run.federation, [task.site])
+        return {"told": tables[task.site]}
+
+    def _save(self, site_run: _SiteRun, values: Tensor, versions: Versions, round_: int) -> None:
+        stage = site_run.plan.stages[-1]
+        server = Server(site_run.plan.layout, stage.shared, stage.arrives, values)
+        identity = Identity(
+            config=fingerprint_config(site_run.plan.config),
+            data=site_run.federation.digest(),
+            weights=site_run.plan.card.get("digest", ""),
+        )
+        Checkpoints(site_run.folder.server).save(server, versions, round_, identity)
+
+    def _open_run(self, folder: RunFolder, loaded: Loaded) -> _SiteRun:
+        federation = load_federation(loaded)
+        plan, network = plan_run(loaded, federation)
+        setup = RunSetup(plan.optimizer, network, examples=plan.setting.examples)
+        plan.method.check_run(setup)
+        return _SiteRun(folder, plan, network, federation)
+
+    def _root(self) -> Key | None:
+        return None if self.seeded else self.config.secret()
+
+    def _make_host(self, site_run: _SiteRun, run: str) -> Host:
+        host = make_host(site_run.plan, site_run.network, site_run.federation, site_run.folder.path)
+        host.root, host.run, host.signer = self._root(), run, self.signer
+        return attach_features(host, site_run.federation)
+
+
+def _check_round(task: Task, rounds: int) -> None:
+    """A run has the rounds that were agreed on, and one closing turn after them."""
+    first, last = (rounds + 1, rounds + 1) if task.closing else (1, rounds)
+    if not first <= task.round <= last:
+        kind = "the closing turn" if task.closing else "a turn"
+        raise Refusal(
+            f"{kind} of round {task.round!s:.20} is none of the {rounds} rounds agreed on"
+        )

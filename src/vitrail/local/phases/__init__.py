@@ -1,0 +1,1 @@
+"""Phases: what a site does with its model in one turn."""

@@ -1,0 +1,1 @@
+"""Metrics of a classifier from its logits, bootstrap intervals, tests between methods."""

@@ -1,0 +1,1 @@
+"""What noise promises: accountants, the Gaussian mechanism, games that check them."""

@@ -1,0 +1,1 @@
+"""Defenses: what stands between a trained model and the wire. One file each."""

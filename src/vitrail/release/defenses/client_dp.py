@@ -1,0 +1,150 @@
+"""Privacy of a whole site: its update is clipped and noised, whatever was done to make it.
+
+McMahan et al. 2018, arXiv:1710.06963; noise at the site: Geyer et al. 2017, arXiv:1712.07557.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vitrail.config.schema import Positive
+from vitrail.errors import ConfigError
+from vitrail.local.session import Context, Metrics, Site
+from vitrail.release.accounting.accountant import Event
+from vitrail.release.accounting.promise import OUTSIDE, SERVER, Promise
+from vitrail.release.defenses.additive import (
+    check_touches,
+    compute_noise_metrics,
+    compute_norm,
+    is_finite,
+)
+from vitrail.release.defenses.defense import DEFENSES
+from vitrail.release.defenses.private import Budget, PrivateDefense
+from vitrail.release.setting import MODEL, Setting
+from vitrail.release.update import Update
+from vitrail.rng import Stream
+
+VARIANCE = "running_var"
+SUMMABLE_RULES = ("mean", "uniform")  # rules under which a site moves the sum by its change
+
+
+class ClientDpOptions(Budget):
+    """`[release.client-dp]`."""
+
+    clip: Positive = 1.0
+    """The largest norm of a site's change; what is beyond is cut."""
+    where: Literal["site", "sum"] = "site"
+    """Noise at the site, against the server; or in the sum, by a server that is trusted."""
+
+
+@DEFENSES.register("client-dp")
+class ClientDp(PrivateDefense):
+    """Clips all that leaves as one vector and adds Gaussian noise to each number.
+
+    Neighbors differ in a site that takes part or sends back what it received. The server knows
+    who takes part, so sampling of sites amplifies nothing.
+    """
+
+    unit = "a whole site"
+    Options = ClientDpOptions
+
+    def against(self) -> str:
+        """The server, unless the noise is its own."""
+        return SERVER if self.options.where == "site" else OUTSIDE
+
+    def apply(self, update: Update, site: Site, ctx: Context) -> tuple[Update, Metrics]:
+        """The clipped change on top of what was received, with noise."""
+        if not update.tensors:
+            return update, {}
+        base = get_received(update, site)
+        change = {name: t.double() - base[name] for name, t in update.tensors.items()}
+        if not is_finite(change):  # that it broke must not show
+            change = {name: torch.zeros_like(t) for name, t in change.items()}
+        before = compute_norm(change)
+        scale = min(1.0, self.options.clip / before) if before else 1.0
+        clipped = {name: base[name] + scale * t for name, t in change.items()}
+        noise: dict[str, Tensor] = {}
+        if self.options.where == "site":
+            deviation = self.options.clip * self.noise_at(site, ctx)
+            noise = draw_gaussian(clipped, deviation, self.key(site).stream())
+        sent = {
+            name: clamp_variance(name, value + noise.get(name, 0.0)).to(update.tensors[name].dtype)
+            for name, value in clipped.items()
+        }
+        more = {"clipped": float(scale < 1), "change_l2": before}
+        return replace(update, tensors=sent), {
+            **compute_noise_metrics(noise, min(before, self.options.clip)),
+            **more,
+        }
+
+    def promise(self, update: Update, site: Site, ctx: Context) -> Promise | None:
+        """One Gaussian release of sensitivity `clip`, over everything that leaves."""
+        if not update.tensors:
+            return None
+        return self.make_promise(site, (Event(self.noise_at(site, ctx)),))
+
+    def deviation(self, rule: str, site_count: int, ctx: Context) -> float | None:
+        """The noise of each number of a sum over sites, where it is the server's to add."""
+        del rule
+        if self.options.where != "sum":
+            return None
+        factor = float(self.options.factor(ctx.round))
+        return float(self.options.clip * self.multiplier("", site_count) * factor)
+
+    def check(self, setting: Setting) -> None:
+        """Refuse whole numbers, and in the sum rules whose result one site can move further."""
+        super().check(setting)
+        check_touches(self, setting)
+        self.check_base(setting)
+        fields = [field for stage in setting.stages for field in stage.schema.up]
+        whole = [field for field in fields if not field.dtype.is_floating_point]
+        if whole:
+            raise ConfigError(
+                f"{whole[0].name!r} is not floating point: it cannot be clipped or noised",
+                where="release.defenses",
+                hint="Choose another method.",
+            )
+        if self.options.where == "site":
+            return
+        if self.options.sites:
+            raise ConfigError(
+                "noise in the sum is one for all sites",
+                where=f"release.{self.name}.sites",
+                hint='Leave it out, or set where = "site".',
+            )
+        other = [field for field in fields if field.rule not in SUMMABLE_RULES]
+        if other:
+            raise ConfigError(
+                f"{other[0].name!r} is added up by {other[0].rule!r}, in which a clipped change "
+                "can still move the result by more than its clip",
+                where=f"release.{self.name}.where",
+                hint='Set where = "site", or aggregate.rule = "mean".',
+            )
+
+
+def get_received(update: Update, site: Site) -> dict[str, Tensor]:
+    """What an update is measured from, in float64: the model as it came; beside it, zero."""
+    model = site.model.layout.views(site.received.detach().cpu())
+    return {
+        name: model[name.removeprefix(MODEL)].double()
+        if name.startswith(MODEL)
+        else torch.zeros_like(tensor, dtype=torch.float64)
+        for name, tensor in update.tensors.items()
+    }
+
+
+def draw_gaussian(
+    like: Mapping[str, Tensor], deviation: float, source: Stream
+) -> dict[str, Tensor]:
+    """Independent noise for every number, in float64."""
+    return {name: source.normal(t.shape, torch.float64) * deviation for name, t in like.items()}
+
+
+def clamp_variance(name: str, tensor: Tensor) -> Tensor:
+    """A variance that noise made negative is 0: a network cannot take its root."""
+    return tensor.clamp_min(0.0) if name.endswith(VARIANCE) else tensor

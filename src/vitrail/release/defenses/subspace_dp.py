@@ -1,0 +1,204 @@
+"""Private subspaces, for a whole site or for each image, both with a sensitivity that is proved.
+
+A site: projectors of rank p differ by at most sqrt(2 p) in the Frobenius norm, all classes by
+sqrt(2 p classes). An image: it adds at most 1 to the scatter of its class, so replacing it moves
+the scatters by at most sqrt(2). Symmetric Gaussian noise, then the eigenspace, which costs nothing
+(Dwork et al. 2014, "Analyze Gauss").
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from vitrail.config.schema import Count
+from vitrail.errors import ConfigError
+from vitrail.geometry.subspace_mean import leading_eigenvectors
+from vitrail.local.session import Context, Metrics, Site
+from vitrail.local.terms import Terms
+from vitrail.models.flat import FlatModel
+from vitrail.release.accounting.accountant import Event
+from vitrail.release.accounting.promise import OUTSIDE, SERVER, Promise
+from vitrail.release.defenses.client_dp import get_received
+from vitrail.release.defenses.defense import DEFENSES
+from vitrail.release.defenses.private import Budget, PrivateDefense
+from vitrail.release.defenses.scatter import (
+    compute_scatter,
+    count_surviving_sites,
+    draw_symmetric_noise,
+)
+from vitrail.release.message import Field
+from vitrail.release.setting import MODEL, Setting
+from vitrail.release.update import Update
+
+GRASSMANN = "grassmann"
+
+
+class SubspaceDpOptions(Budget):
+    """`[release.subspace-dp]`."""
+
+    level: Literal["image", "site"] = "image"
+    """What neighbors differ in: one image replaced by another, or a whole site."""
+    patches: Count = 5
+    """How many patches of an image its class's scatter is made of, for image."""
+    where: Literal["site", "sum"] = "site"
+    """Noise at the site, or in the sum by a server that is trusted, for site."""
+
+
+@DEFENSES.register("subspace-dp")
+class SubspaceDp(PrivateDefense):
+    """Lets nothing but noised subspaces leave; every other tensor goes back as it came.
+
+    At the level of images nothing is trained: the subspaces are those of the images' features
+    under the received model, which is public. Patches are ranked by the received subspaces, never
+    by a private one.
+    """
+
+    Options = SubspaceDpOptions
+
+    @property
+    def _by_image(self) -> bool:
+        return bool(self.options.level == "image")
+
+    def against(self) -> str:
+        """The server, unless the noise is its own."""
+        return OUTSIDE if self._in_sum else SERVER
+
+    @property
+    def _in_sum(self) -> bool:
+        return bool(self.options.where == "sum" and not self._by_image)
+
+    def touches(self, setting: Setting) -> tuple[str, ...]:
+        """Everything, if there are subspaces: they get noise, the rest goes back."""
+        return setting.leaves if select_subspace_fields(setting) else ()
+
+    def train(self, site: Site, ctx: Context) -> Terms:
+        """No step at all for images; for sites, steps of the subspaces alone."""
+        del site, ctx
+        if self._by_image:
+            return Terms(sampler=lambda *_: [])
+        return Terms(pull=(keep_subspace_gradients,))
+
+    def apply(self, update: Update, site: Site, ctx: Context) -> tuple[Update, Metrics]:
+        """Noised eigenspaces, and the rest as it was received."""
+        names = [
+            field.name
+            for field in select_subspace_fields(self.setting)
+            if field.name in update.tensors
+        ]
+        if not names:
+            return update, {}
+        base = get_received(update, site)
+        sent = {n: base[n].to(t.dtype) for n, t in update.tensors.items() if n not in names}
+        figures: Metrics = {}
+        for name in dict.fromkeys(names):
+            frames = update.tensors[name]
+            if self._in_sum:
+                sent[name] = frames
+                continue
+            matrices = self._matrices(frames, base[name], site)
+            deviation = self.sensitivity(frames.shape) * self.noise_at(site, ctx)
+            noise = draw_symmetric_noise(
+                matrices.shape, deviation, self.key(site).at(name).stream()
+            )
+            subspaces = leading_eigenvectors(matrices + noise, frames.shape[-1])
+            sent[name] = subspaces.to(frames.dtype)
+            figures |= _compute_metrics(matrices, noise, subspaces)
+        return replace(update, tensors=sent), figures
+
+    def _matrices(self, frames: Tensor, before: Tensor, site: Site) -> Tensor:
+        if self._by_image:
+            return compute_scatter(site, before, self.options.patches)
+        frames = frames.double()
+        if not bool(torch.isfinite(frames).all()):  # that it broke must not show
+            frames = before
+        return frames @ frames.mT
+
+    def sensitivity(self, shape: torch.Size | tuple[int, ...]) -> float:
+        """The farthest that neighbors' matrices can be apart, in the Frobenius norm."""
+        classes, n, p = shape
+        return math.sqrt(2) if self._by_image else math.sqrt(2 * min(p, n - p) * classes)
+
+    def promise(self, update: Update, site: Site, ctx: Context) -> Promise | None:
+        """One Gaussian release."""
+        if not update.tensors:
+            return None
+        unit = "one image replaced by another" if self._by_image else "a whole site"
+        return replace(self.make_promise(site, (Event(self.noise_at(site, ctx)),)), unit=unit)
+
+    def deviation(self, rule: str, site_count: int, ctx: Context) -> float | None:
+        """The noise of a sum of projectors, where it is the server's to add."""
+        if not self._in_sum or rule != GRASSMANN:
+            return None
+        factor = float(self.options.factor(ctx.round))
+        shape = select_subspace_fields(self.setting)[0].shape
+        return self.sensitivity(shape) * self.multiplier("", site_count) * factor
+
+    def forecast(self, site: str, count: int) -> dict[str, Any]:
+        """With the number of sites at which the eigengap survives, at the level of sites."""
+        forecast = super().forecast(site, count)
+        if self._by_image:
+            return {**forecast, "unit": "one image replaced by another"}
+        shape = select_subspace_fields(self.setting)[0].shape
+        noise = self.sensitivity(shape) * self.multiplier(site, count)
+        return {
+            **forecast,
+            "unit": "a whole site",
+            "sites_for_an_eigengap": count_surviving_sites(noise, shape[-2]),
+        }
+
+    def check(self, setting: Setting) -> None:
+        """Refuse models without subspaces, and features that private images have shaped."""
+        super().check(setting)
+        self.check_base(setting)
+        fields = select_subspace_fields(setting)
+        if not fields:
+            raise ConfigError(
+                f"{setting.method} sends no subspace that could be noised",
+                where="release.defenses",
+                hint='Use method "fedgrasp", or "client-dp", which covers any update.',
+            )
+        home = [n for s in setting.stages for n, answer in s.answers.items() if answer == "home"]
+        if self._by_image and home:
+            raise ConfigError(
+                f"{home[0]!r} is trained and kept at each site: features of a private model void "
+                "the bound of an image",
+                where="release.subspace-dp.level",
+                hint='Use a method that shares the whole body, or level = "site".',
+            )
+        if self._in_sum and (self.options.sites or any(f.rule != GRASSMANN for f in fields)):
+            raise ConfigError(
+                'noise in the sum is one for all sites, and needs the rule "grassmann"',
+                where="release.subspace-dp.where",
+                hint='Leave sites out and consensus = "exact", or set where = "site".',
+            )
+
+
+def select_subspace_fields(setting: Setting) -> list[Field]:
+    """The fields that hold subspaces."""
+    fields = [field for stage in setting.stages for field in stage.schema.up]
+    return [f for f in fields if f.name.startswith(MODEL) and f.geometry == GRASSMANN]
+
+
+def keep_subspace_gradients(model: FlatModel) -> None:
+    """A pull that leaves nothing of the gradient but that of subspaces."""
+    for spec, at in zip(model.layout.specs, model.layout.offsets, strict=True):
+        if spec.trainable and spec.geometry != GRASSMANN:
+            model.grads[at : at + spec.size].zero_()
+
+
+def _compute_metrics(matrices: Tensor, noise: Tensor, subspaces: Tensor) -> Metrics:
+    """How much of the matrices' energy the noised subspaces still hold, and how large noise is."""
+    p = subspaces.shape[-1]
+    best = torch.linalg.eigvalsh(matrices)[..., -p:].sum(-1)
+    held = torch.einsum("...ip,...ij,...jp->...", subspaces, matrices, subspaces)
+    size = float(matrices.norm())
+    return {
+        "noise_l2": float(noise.norm()),
+        "update_l2": size,
+        "kept": float((held / best.clamp_min(1e-30)).mean()),
+    } | ({"energy": float(noise.norm()) / size} if size else {})

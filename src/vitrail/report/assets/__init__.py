@@ -1,0 +1,1 @@
+"""The stylesheet and scripts of a report."""

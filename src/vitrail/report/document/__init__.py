@@ -1,3 +1,0 @@
-"""The report: one offline HTML file of one run or several."""
-
-from __future__ import annotations

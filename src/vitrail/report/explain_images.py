@@ -1,0 +1,211 @@
+"""Explaining images with a model of a run: prediction, evidence, and what pictures need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from vitrail.config.schema import Data
+from vitrail.data.decoding.decode import Decoder, Payload, UnreadableError, limit_pixels
+from vitrail.data.decoding.payload import map_ordered, read_payloads
+from vitrail.data.decoding.resize import Mode, resize_image
+from vitrail.data.records import Problem, Records
+from vitrail.errors import ConfigError, RunError, suggest_name
+from vitrail.explain.attribution import attribute
+from vitrail.explain.evidence import (
+    ClassEvidence,
+    Contribution,
+    compute_evidence,
+    find_box,
+    to_json,
+    to_original,
+)
+from vitrail.models.heads.part_head import PartHead
+from vitrail.report.training_patches import Patches, find_patches, normalize_image
+from vitrail.runs.new_images import find_images
+from vitrail.runs.opened_run import ModelKind, Run
+
+SHOWN = 480  # pixels of the longer side that a page keeps of an image
+WHOLE = "whole image"
+
+
+@dataclass(frozen=True)
+class OpenedImage:
+    """An image as it was read: the square the model sees, and a copy to show."""
+
+    size: tuple[int, int]  # height and width of the original
+    square: npt.NDArray[np.uint8]  # [S, S, C]
+    shown: Image.Image
+
+
+@dataclass(frozen=True)
+class ImageExplanation:
+    """One image with its prediction and the evidence for some classes, the predicted one first.
+
+    Without parts the model is a black box, and each class has one row with a Grad-CAM map.
+    """
+
+    name: str
+    image: OpenedImage
+    classes: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    evidence: tuple[ClassEvidence, ...]
+    has_parts: bool
+    resize: Mode
+
+    @property
+    def predicted(self) -> int:
+        """The number of the predicted class."""
+        return self.evidence[0].label
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The evidence as JSON; a black box has the box of its map beside each class."""
+        entries = to_json(self.evidence)
+        if not self.has_parts:
+            side = (len(self.image.square), len(self.image.square))
+            for entry, evidence in zip(entries, self.evidence):
+                map_ = evidence.contributions[0].map
+                box = None if map_ is None else find_box(map_, side)
+                place = (
+                    None if box is None else to_original(box, side, self.image.size, self.resize)
+                )
+                entry["map"] = {"method": "grad-cam", "box": None if place is None else list(place)}
+        return entries
+
+
+class Explainer:
+    """A model of a run, ready to explain images to one site (or to nobody in particular)."""
+
+    def __init__(
+        self,
+        run: Run,
+        site: str | None = None,
+        which: ModelKind | None = None,
+        classes: Sequence[str] = (),
+        top: int = 5,
+    ) -> None:
+        if top < 1:
+            raise ConfigError(f"{top} parts cannot be listed", where="--top", hint="Use 1 or more.")
+        self.run = run
+        self.site = site
+        self.which: ModelKind = which or ("global" if site is None else "personal")
+        self.model = run.model(site, self.which)
+        self.top = top
+        self.asked = [self._find_label(name) for name in classes]
+        self.has_parts = isinstance(self.model.network.head, PartHead)
+
+    def _find_label(self, name: str) -> int:
+        if name not in self.model.classes:
+            raise ConfigError(
+                f"there is no class {name!r} in this run",
+                where="--class",
+                hint=suggest_name(name, self.model.classes),
+            )
+        return self.model.classes.index(name)
+
+    @property
+    def title(self) -> str:
+        """Whose model this is."""
+        if self.which == "global":
+            return "global model"
+        return f"{self.which} model of {self.site}"
+
+    @cached_property
+    def patches(self) -> Patches:
+        """The training patches of the asking site."""
+        return find_patches(self.run, self.site, self.which, self.model)
+
+    def __call__(self, name: str, image: OpenedImage, also: Sequence[int] = ()) -> ImageExplanation:
+        """Predict one image and say why; `also` are further classes to explain."""
+        x = normalize_image(self.model, image.square)
+        with torch.no_grad():
+            logits = self.model.network(x)[0]
+        if not bool(logits.isfinite().all()):
+            raise RunError(
+                f"the model's output for {name} is not a finite number",
+                where=str(self.run.path),
+                hint="Its training diverged: lower the learning rate and run it again.",
+            )
+        predicted = int(logits.argmax())
+        labels = list(dict.fromkeys([predicted, *self.asked, *also]))
+        resize = self.run.card["resize"]
+        if self.has_parts:
+            names = self.model.classes
+            evidence = compute_evidence(
+                self.model.network, x, labels, names, self.top, image.size, resize=resize
+            )
+        else:
+            evidence = self._map_classes(x, labels, logits)
+        return ImageExplanation(
+            name,
+            image,
+            self.model.classes,
+            tuple(torch.softmax(logits.double(), 0).tolist()),
+            tuple(evidence),
+            self.has_parts,
+            resize,
+        )
+
+    def _map_classes(
+        self, x: torch.Tensor, labels: list[int], logits: torch.Tensor
+    ) -> list[ClassEvidence]:
+        """A black box: one row a class, which is its logit, and a Grad-CAM map."""
+        copies = x.expand(len(labels), -1, -1, -1)
+        maps = attribute("grad-cam", self.model.network, copies, torch.tensor(labels))
+        evidence = []
+        for label, map_ in zip(labels, maps):
+            logit = float(logits[label])
+            row = Contribution(WHOLE, logit, score=logit, weight=1.0, map=map_)
+            evidence.append(ClassEvidence(self.model.classes[label], label, logit, (row,)))
+        return evidence
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """The images at a path, to be opened one after the other."""
+
+    records: Records
+    data: Data
+
+    @staticmethod
+    def find(run: Run, path: Path) -> Gallery:
+        """Find every image of a file or folder."""
+        return Gallery(*find_images(run, path))
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Files that are no images."""
+        return self.records.problems
+
+    def open(self) -> Iterator[tuple[str, OpenedImage | UnreadableError]]:
+        """Name and image, or the reason why it cannot be read, in order."""
+        rows, data = self.records.rows, self.data
+
+        def work(item: Payload) -> OpenedImage:
+            return open_image(item, self.records.decoder, data)
+
+        with limit_pixels(data.max_pixels):
+            for row, image in zip(rows, map_ordered(work, read_payloads(rows))):
+                yield row.name, image
+
+
+def open_image(item: Payload, decoder: Decoder, data: Data) -> OpenedImage:
+    """One image of any size and color mode, brought to the run's as in training."""
+    side, mode = int(data.image_size or 0), "L" if data.channels == 1 else "RGB"
+    header = decoder.probe(item, data)
+    picture = decoder.picture(item, data, side).convert(mode)
+    square = np.asarray(resize_image(picture, side, data.resize), np.uint8).reshape(side, side, -1)
+    full = decoder.picture(item, data, SHOWN // 2)
+    full.thumbnail((SHOWN, SHOWN), Image.Resampling.LANCZOS)
+    return OpenedImage((header.height, header.width), square, full)

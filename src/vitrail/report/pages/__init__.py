@@ -1,0 +1,1 @@
+"""Pages of single commands: explain, audit, attack, leakage, fidelity, preview."""

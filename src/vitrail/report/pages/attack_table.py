@@ -1,0 +1,52 @@
+"""Tables of attacks: one row an attack, the references first, so that a figure means something."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vitrail.attack.findings import Row
+
+HEADINGS = ("attack", "PSNR dB", "SSIM", "MSE", "identified", "labels", "steps", "seconds")
+
+
+def format_cells(row: Row) -> tuple[str, ...]:
+    """The cells of one row, as text."""
+    name = f"{row.name} ({row.note})" if row.note else row.name
+    share = "-" if row.label_recovery is None else f"{100 * row.label_recovery:.0f} %"
+    searched = row.threat is not None
+    return (
+        name,
+        f"{row.mean('psnr'):.1f} ± {row.spread('psnr'):.1f}",
+        f"{row.mean('ssim'):.2f}",
+        f"{row.mean('mse'):.4f}",
+        f"{100 * row.mean('identified'):.0f} %",
+        share,
+        str(row.iterations) if searched else "-",
+        f"{row.seconds:.0f}" if searched else "-",
+    )
+
+
+def align_columns(
+    headings: Sequence[str], lines: Sequence[Sequence[str]], left: Sequence[int]
+) -> str:
+    """Text in columns as wide as they need to be, so that a log keeps them."""
+    table = [tuple(headings), *(tuple(line) for line in lines)]
+    wide = [max(len(line[i]) for line in table) for i in range(len(headings))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(wide[i]) if i in left else cell.rjust(wide[i]) for i, cell in enumerate(line)
+        ).rstrip()
+        for line in table
+    )
+
+
+def format_rows_text(rows: Sequence[Row]) -> str:
+    """For a terminal."""
+    return align_columns(HEADINGS, [format_cells(row) for row in rows], (0,))
+
+
+def format_rows_markdown(rows: Sequence[Row]) -> str:
+    """For the docs."""
+    lines = [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
+    lines += [f"| {' | '.join(format_cells(row))} |" for row in rows]
+    return "\n".join(lines)

@@ -1,0 +1,151 @@
+"""What an audit found, in plain words."""
+
+from __future__ import annotations
+
+from html import escape
+
+from vitrail.audit.federation_view import Audit
+from vitrail.audit.finding import SIGNIFICANCE_LEVEL, Finding, Verdict
+from vitrail.report.pages.page_elements import format_number
+
+
+def format_p_value(p: float) -> str:
+    """A p-value as people write it."""
+    return "< 0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.1 else f"{p:.2f}"
+
+
+def format_percent(share: float) -> str:
+    """A share in whole percent, with a true minus sign."""
+    return f"{format_number(100 * share, 0)} %"
+
+
+def find_leading(audit: Audit) -> Finding | None:
+    """The finding to speak of first: the worst biased one, else the worst suspicion."""
+    doubted = [f for s in audit.sites for f in s.findings if audit.verdict(f) != "clear"]
+    return audit.worst or max(doubted, key=lambda f: f.score, default=None)
+
+
+def count_tested(audit: Audit) -> int:
+    """How many classes of how many sites were tested."""
+    return sum(len(site.findings) for site in audit.sites)
+
+
+def write_headline(audit: Audit) -> tuple[Verdict, str]:
+    """The verdict on the whole, and the sentence that says it."""
+    finding = find_leading(audit)
+    if finding is None:
+        words = "No bias seen" if count_tested(audit) else "Nothing could be tested"
+        return "clear", words
+    verdict = audit.verdict(finding)
+    if verdict == "biased":
+        return verdict, f"Bias found: {finding.label} at {finding.site}"
+    return verdict, f"Nothing certain, but a suspicion: {finding.label} at {finding.site}"
+
+
+def list_facts(audit: Audit, finding: Finding) -> list[tuple[str, str]]:
+    """What, where, how sure, what follows: names and markup."""
+    local, shared = finding.covered["local"], finding.covered["shared"]
+    others = [site for site in audit.find_affected_sites(finding) if site != finding.site]
+    also_noticed = (
+        f" Also noticed at {escape(', '.join(others))}, where the shared model is worse at this "
+        "class than their own."
+        if others
+        else ""
+    )
+    word = "Likely origin" if audit.verdict(finding) == "biased" else "Suspected"
+    return [
+        (word, f"<b>{escape(finding.site)}</b>.{also_noticed}"),
+        ("Class", f"<b>{escape(finding.label)}</b>"),
+        ("Place", escape(finding.spot)),
+        (
+            "What stands out",
+            f"by this place alone {escape(finding.label)} is told from other classes with an area "
+            f"under the curve of <b>{format_number(finding.here, 2)}</b> here and "
+            f"{format_number(finding.elsewhere, 2)} at the other sites (0.5 is chance).",
+        ),
+        ("How sure", escape(describe_certainty(audit, finding))),
+        (
+            f"When it is {finding.undone}",
+            f"the site's own model is right in <b>{format_percent(local.without)}</b> of its "
+            f"{escape(finding.label)} images instead of {format_percent(local.accuracy)}; "
+            f"the shared model in <b>{format_percent(shared.without)}</b> instead of "
+            f"{format_percent(shared.accuracy)}.",
+        ),
+        (
+            "Put into other images",
+            f"share of them taken for {escape(finding.label)}: own model "
+            f"{_format_points(finding.flipped['local'])}, shared model "
+            f"{_format_points(finding.flipped['shared'])}. The own model relies on the place by "
+            f"{format_number(finding.relies, 1)} standard deviations, beyond random places and "
+            f"beyond the shared model.{_describe_lent_models(finding)}",
+        ),
+        *_list_subspace_facts(audit, finding),
+        ("What to do", f"<b>{escape(audit.action(finding))}</b>. People decide, not this page."),
+    ]
+
+
+def _list_subspace_facts(audit: Audit, finding: Finding) -> list[tuple[str, str]]:
+    """How far the site's subspace of the class is from the one the sites agreed on."""
+    deviation = audit.find_deviation(finding)
+    if deviation is None:
+        return []
+    sentence = (
+        f"the site's own is {format_number(deviation.distance, 2)} from the agreed one, "
+        f"{format_number(deviation.excess, 1)} robust standard deviations beyond the median of "
+        "all sites."
+    )
+    return [("Subspace of the class", sentence)]
+
+
+def _describe_lent_models(finding: Finding) -> str:
+    """What the place does to the models that other sites lent."""
+    others = {n: v for n, v in finding.flipped.items() if n not in ("local", "shared")}
+    if not others:
+        return ""
+    changes = ", ".join(f"{escape(name)} {_format_points(value)}" for name, value in others.items())
+    return f" Models that other sites lent: {changes}."
+
+
+def describe_certainty(audit: Audit, finding: Finding) -> str:
+    """The p-value with what it was corrected for."""
+    count = count_tested(audit)
+    p = audit.p_value(finding)
+    sign = "" if p < 1e-4 else "= "
+    return (
+        f"p {sign}{format_p_value(p)}, corrected for {count} test{'s' if count != 1 else ''} "
+        f"(below {SIGNIFICANCE_LEVEL:g} counts as biased); score {format_number(finding.score, 1)}."
+    )
+
+
+NEITHER = "The numbers speak for neither reading: somebody has to look at the images."
+
+
+def describe_readings(finding: Finding) -> list[tuple[str, str, bool]]:
+    """Both readings of a finding: name, what the numbers say to it, whether they support it."""
+    local, shared = finding.covered["local"], finding.covered["shared"]
+    kept = (
+        f"{format_percent(local.without)} instead of {format_percent(local.accuracy)} of the images"
+    )
+    return [
+        (
+            "A shortcut",
+            f"The class is told by a mark that has nothing to do with it. With the place "
+            f"{finding.undone}, the site's own model is right in {kept}; losing more than half "
+            "of its right answers speaks for this reading.",
+            finding.reading == "shortcut",
+        ),
+        (
+            "A minority",
+            f"The feature is real, seen at this site only, and helps there: the site's own model "
+            f"is right in {format_percent(local.accuracy)} of these images, the shared one in "
+            f"{format_percent(shared.accuracy)}. Keeping at least three quarters of its right "
+            "answers without the feature, because it knows more of the class, speaks for this "
+            "reading.",
+            finding.reading == "minority",
+        ),
+    ]
+
+
+def _format_points(share: float) -> str:
+    text = format_number(100 * share, 0)
+    return f"<b>{'+' if text[0].isdigit() and text != '0' else ''}{text} points</b>"

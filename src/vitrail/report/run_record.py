@@ -1,0 +1,126 @@
+"""What is known of a run without looking at any image: its figures, ledgers and findings."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from vitrail.engine.federation import SERVER
+from vitrail.engine.storage.site_folder import SiteFolder
+from vitrail.errors import RunError
+from vitrail.runs.opened_run import Run
+
+AUDIT, FIDELITY = "audit.json", "fidelity.json"
+ATTACK, LEAKAGE = "attack.json", "leakage.json"
+_LOG = re.compile(r"^\S+ \S+ round (\d+): (refused|without) (.*)$")
+
+
+@dataclass(frozen=True)
+class MissedUpdate:
+    """A site whose update did not count in a round, and why."""
+
+    round: int
+    site: str
+    kind: str  # "refused" or "dropped"
+    reason: str
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run; `name` tells it from the others of the report."""
+
+    run: Run
+    name: str
+    rows: Sequence[Mapping[str, Any]]
+    counts: Mapping[str, Any] | None
+    ledgers: Mapping[str, Sequence[Mapping[str, Any]]]
+    results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @staticmethod
+    def read(run: Run, name: str) -> RunRecord:
+        """Read what lies in a run folder."""
+        ledgers = {site: SiteFolder(run.path, site).ledger().lines() for site in run.sites}
+        results = {
+            file: read
+            for file in (AUDIT, ATTACK, LEAKAGE, FIDELITY)
+            if (read := _read_json(run.path / file)) is not None
+        }
+        return RunRecord(
+            run, name, run.rows(), _read_json(run.path / "partition.json"), ledgers, results
+        )
+
+    @property
+    def is_public(self) -> bool:
+        """Whether the images are nobody's secret."""
+        return bool(self.run.card.get("public"))
+
+    @cached_property
+    def server_rows(self) -> list[Mapping[str, Any]]:
+        """The rows of the global model and of whole rounds."""
+        return [row for row in self.rows if row["site"] == SERVER]
+
+    def list_site_rows(self, site: str) -> list[Mapping[str, Any]]:
+        """The rows of one site, in order of rounds."""
+        return [row for row in self.rows if row["site"] == site]
+
+    def get_last(self, site: str, metric: str) -> float | None:
+        """The newest value of a metric at a site."""
+        values = [row[metric] for row in self.list_site_rows(site) if row.get(metric) is not None]
+        return float(values[-1]) if values else None
+
+    def get_total(self, site: str, metric: str) -> float | None:
+        """The sum of a metric over rounds, None if it was never told."""
+        values = [row[metric] for row in self.list_site_rows(site) if row.get(metric) is not None]
+        return float(sum(values)) if values else None
+
+    @property
+    def images(self) -> tuple[int, int]:
+        """How many training and test images there are in all."""
+        if self.counts is None:
+            return 0, 0
+        train = sum(map(sum, self.counts["train"]))
+        return train, sum(map(sum, self.counts["test"])) + int(self.counts["server_test"])
+
+    @cached_property
+    def missed_updates(self) -> list[MissedUpdate]:
+        """Refused updates and dropouts, as the log tells them."""
+        file = self.run.folder.log_file
+        text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+        return [
+            missed
+            for line in text.splitlines()
+            if (missed := self._parse_missed_update(line)) is not None
+        ]
+
+    def _parse_missed_update(self, line: str) -> MissedUpdate | None:
+        match = _LOG.match(line)
+        if match is None:
+            return None
+        round_, verb, rest = match.groups()
+        site = next((s for s in self.run.sites if rest.startswith(f"{s}: ")), None)
+        if site is None:
+            return None
+        kind = "refused" if verb == "refused" else "dropped"
+        return MissedUpdate(int(round_), site, kind, rest[len(site) + 2 :])
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON object, or None if the file is not there."""
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as err:
+        raise RunError(
+            f"{path.name} cannot be read ({err})",
+            where=str(path.parent),
+            hint="Delete it, or make it again.",
+        ) from err
+    if not isinstance(content, dict):
+        raise RunError(f"{path.name} is not a JSON object", where=str(path.parent))
+    return content

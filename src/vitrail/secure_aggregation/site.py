@@ -1,0 +1,113 @@
+"""Secure aggregation at a site: the masks of a turn, and the key for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from torch import Tensor
+
+from vitrail.aggregate.guard import Guard
+from vitrail.config.schema import Aggregate
+from vitrail.files import read_tensors, write_tensors
+from vitrail.release.door import Door
+from vitrail.release.masker import WithheldError
+from vitrail.release.message import Schema
+from vitrail.release.update import Update
+from vitrail.rng import Key
+from vitrail.secure_aggregation.cohort import Cohort, PublicKey, Signer
+from vitrail.secure_aggregation.masking import UpdateMasker, announce_key
+from vitrail.secure_aggregation.server import lift_update, masked_schema
+
+
+@dataclass(frozen=True)
+class MaskedAnswer:
+    """What leaves a site in one turn: a masked update, or none and why it is `withheld`; `kept`
+    says whether the site saved a state, `key` is for the next round."""
+
+    update: Update
+    kept: bool
+    key: PublicKey
+    withheld: str = ""
+
+
+@dataclass(frozen=True)
+class SiteMasking:
+    """What stands between the server and a site's update in one turn.
+
+    `message` is the digest of what is answered and `sent` its tensors; `folder` is the site's own.
+    The update itself stays there until the next round, so that a repeated attempt costs new masks
+    and no new training, and tells nothing new.
+    """
+
+    site: str
+    round: int
+    stage: str
+    schema: Schema
+    options: Aggregate
+    cohort: Cohort
+    message: str
+    sent: Mapping[str, Tensor]
+    secret: Key
+    folder: Path
+    run: str = ""
+    signer: Signer | None = None
+
+    @cached_property
+    def masker(self) -> UpdateMasker:
+        """The masks of this attempt. The site checks itself with the guard that the server would
+        have, and lifts as the server would."""
+        schema, sent, options = self.schema, self.sent, self.options
+        guard = Guard(schema, sent, options.max_norm)
+        expected = (self.site, self.round, self.stage)
+        return UpdateMasker(
+            self.site,
+            self.round,
+            self.run,
+            self.message,
+            self.secret,
+            self.cohort,
+            masked_schema(schema, options).bytes_up,
+            lift=lambda update, weight: lift_update(update, weight, schema, sent, options),
+            refusal=lambda update, weight: guard.refusal(update, weight, expected, {}),
+            signer=self.signer,
+        )
+
+    @cached_property
+    def key(self) -> PublicKey:
+        """The key that this turn's reply announces."""
+        return announce_key(self.secret, self.run, self.site, self.round, self.signer)
+
+    def repeat(self, door: Door, answers: str) -> MaskedAnswer | None:
+        """The reply to a message that was answered before, in this attempt or another one;
+        `answers` is what the ledger calls it."""
+        if not self._file.exists() or not door.ledger.has_answered(self.round, answers):
+            return None
+        tensors, meta = read_tensors(self._file)
+        if meta["message"] != self.message:
+            return None
+        return self._mask(door, Update(tensors=tensors, **meta["update"]), bool(meta["kept"]))
+
+    def answer(self, door: Door, update: Update, kept: bool) -> MaskedAnswer:
+        """Keep the update at the site and send it under its masks."""
+        described = {name: value for name, value in vars(update).items() if name != "tensors"}
+        meta = {"message": self.message, "kept": kept, "update": described}
+        write_tensors(self._file, update.tensors, meta)
+        return self._mask(door, update, kept)
+
+    def withhold(self, err: WithheldError) -> MaskedAnswer:
+        """No update, and the reason."""
+        nothing = Update(self.site, self.round, self.stage, {})
+        return MaskedAnswer(nothing, False, self.key, str(err))
+
+    def _mask(self, door: Door, update: Update, kept: bool) -> MaskedAnswer:
+        try:
+            return MaskedAnswer(door.mask(update, self.masker), kept, self.key)
+        except WithheldError as err:
+            return self.withhold(err)
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "held.safetensors"

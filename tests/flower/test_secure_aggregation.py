@@ -1,0 +1,194 @@
+"""Secure sums over a link: the same bits as in simulation, signed keys, dropouts, hostile keys."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import pytest
+import torch
+
+from vitrail.engine.run import start
+from vitrail.engine.tasks import MissingReply
+from vitrail.errors import ConfigError
+from vitrail.files import read_tensors
+from vitrail.flower.coordinator.coordinate import run_federation
+from vitrail.flower.envelope import compute_message_id, seal, unseal
+from vitrail.flower.keys import make_keys
+from vitrail.flower.node_signer import NodeSigner
+from vitrail.flower.site.site_server import SiteServer
+from vitrail.secure_aggregation.cohort import PublicKey
+from vitrail.secure_aggregation.masking import MASKED
+
+SITES = ("east", "north", "west")
+SECURE = {"release": {"secure_sum": True}}
+SUBSPACES = {"dimension": 2, "depth": 8, "hidden": 8, "top": 2}
+METHODS = {
+    "fedavg": {},
+    "scaffold": {},
+    "fedgrasp": {"model": {"backbone": "small-cnn", "width": 4, "subspaces": SUBSPACES}},
+}
+
+
+def final(run):
+    return read_tensors(sorted((run / "server" / "checkpoints").glob("*"))[-1])[0]
+
+
+def same(ours, theirs) -> bool:
+    return set(ours) == set(theirs) and all(torch.equal(ours[n], theirs[n]) for n in theirs)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_same_bits_as_the_simulation(method, birds, tmp_path) -> None:
+    sections = {"method": {"name": method}, **METHODS[method], **SECURE}
+    start(birds.simulated(**sections), tmp_path / "simulated")
+    loop = birds.loop(tmp_path)
+    run_federation(loop, birds.coordinator(**sections), tmp_path / "real", 3)
+    assert same(final(tmp_path / "real"), final(tmp_path / "simulated"))
+
+
+def test_no_update_is_in_any_reply(birds, tmp_path) -> None:
+    """Refuted by a tensor other than the masked words, or by one that looks like a model's."""
+    loop, seen = birds.loop(tmp_path), []
+    for name in SITES:
+        loop.spoil[name] = lambda raw, reply: seen.append(unseal(reply)) or reply
+    run_federation(loop, birds.coordinator(**SECURE), tmp_path / "run", 3)
+    told = [letter for letter in seen if letter.tensors]
+    assert len(told) == 6
+    for letter in told:
+        assert set(letter.tensors) == {MASKED} and not letter.body["counts"]
+        words = letter.tensors[MASKED].double()
+        assert float(words.abs().median()) > 2.0**60  # of numbers near 0 it would be 2^32 or less
+
+
+def vouched(birds, folder, keys) -> dict[str, SiteServer]:
+    return {s: SiteServer(birds.home(s, folder), True, NodeSigner(keys.site(s))) for s in SITES}
+
+
+def swapped(raw, reply):
+    """A reply whose announced key is somebody else's."""
+    letter = unseal(reply)
+    if not letter.body.get("key"):
+        return reply
+    key = PublicKey.read(letter.body["key"])
+    body = {**letter.body, "key": asdict(PublicKey(key.epoch, "ab" * 32, key.signature))}
+    return seal(
+        letter.kind, letter.run, letter.site, body, letter.tensors, answers=compute_message_id(raw)
+    )
+
+
+def test_keys_are_signed_and_a_swapped_one_stops_the_sum(birds, tmp_path) -> None:
+    keys = make_keys(tmp_path / "keys", SITES, ["localhost"])
+    loop = birds.loop(tmp_path / "good")
+    loop.stations = vouched(birds, tmp_path / "good", keys)
+    plain = birds.loop(tmp_path / "plain")
+    run_federation(loop, birds.coordinator(**SECURE), tmp_path / "run", 3)
+    run_federation(plain, birds.coordinator(**SECURE), tmp_path / "unsigned", 3)
+    assert same(final(tmp_path / "run"), final(tmp_path / "unsigned"))
+
+    bad = birds.loop(tmp_path / "bad")
+    bad.stations = vouched(birds, tmp_path / "bad", keys)
+    bad.spoil["north"] = swapped
+    run_federation(bad, birds.coordinator(**SECURE), tmp_path / "swapped", 3)
+    log = (tmp_path / "swapped" / "log.txt").read_text()
+    assert "the public key of 'north' is not signed by it" in log
+    assert "round 1: void" in log
+
+
+@pytest.mark.parametrize("changes", [{"epoch": 99}, {"epoch": -1}, "another's"])
+def test_a_key_that_would_void_every_round_to_come_is_not_taken(changes, birds, tmp_path) -> None:
+    loop, others = birds.loop(tmp_path), {}
+
+    def lies(raw, reply):
+        letter = unseal(reply)
+        key = letter.body.get("key")
+        if letter.kind != "turn" or key is None:
+            return reply
+        other = others["west"] if changes == "another's" else {**key, **changes}
+        body = {**letter.body, "key": other}
+        return seal(
+            letter.kind,
+            letter.run,
+            letter.site,
+            body,
+            letter.tensors,
+            answers=compute_message_id(raw),
+        )
+
+    def listens(raw, reply):
+        others["west"] = unseal(reply).body.get("key") or others.get("west")
+        return reply
+
+    loop.spoil |= {"north": lies, "west": listens}
+    loop.stations = {name: loop.stations[name] for name in ("west", "north", "east")}
+    run_federation(loop, birds.coordinator(**SECURE), tmp_path / "run", 3)
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "void" not in log and "refused" not in log
+
+
+def test_a_replayed_key_of_another_run_is_refused(birds, tmp_path) -> None:
+    keys = make_keys(tmp_path / "keys", SITES, ["localhost"])
+    vouch = NodeSigner(keys.site("north"))
+    key = PublicKey(0, "ab" * 32)
+    signature = vouch.sign(key.statement("run", "north"))
+    other = NodeSigner(keys.site("east"))
+    assert other.accepts("north", key.statement("run", "north"), signature)
+    for said in (
+        key.statement("another", "north"),
+        key.statement("run", "west"),
+        PublicKey(1, "ab" * 32).statement("run", "north"),
+    ):
+        assert not other.accepts("north", said, signature)
+    assert not other.accepts("west", key.statement("run", "north"), signature)
+    for rubbish in ("", "zz", "00" * 40):
+        assert not other.accepts("north", key.statement("run", "north"), rubbish)
+
+
+def test_a_site_that_goes_away_costs_an_attempt_and_comes_back(birds, tmp_path) -> None:
+    loop = birds.loop(tmp_path)
+    calls = []
+
+    def gone(raw, reply):
+        calls.append(raw)
+        return (
+            MissingReply("it was too late") if len(calls) == 3 else reply
+        )  # hello, round 1, round 2
+
+    loop.spoil["north"] = gone
+    terms = {**SECURE, "run": {"rounds": 3, "batch_size": 8, "seed": 5}}
+    run_federation(loop, birds.coordinator(**terms), tmp_path / "run", 3)
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "round 2: without north: it was too late" in log and "void" not in log
+    ledger = next(tmp_path.glob("at-east/runs/*/sites/east/ledger.jsonl"))
+    told = [json.loads(line) for line in ledger.read_text().splitlines()]
+    assert [x["masked"]["sites"] for x in told if "masked" in x] == [3, 3, 2, 3]
+
+
+def test_a_coordinator_killed_in_mid_round_goes_on_with_the_same_bits(birds, tmp_path) -> None:
+    class Killed(BaseException):
+        pass
+
+    whole, broken = birds.loop(tmp_path / "a"), birds.loop(tmp_path / "b")
+    run_federation(whole, birds.coordinator(**SECURE), tmp_path / "whole", 3)
+    ask, asked = broken.ask, []
+
+    def dies(messages, patience):
+        found = ask(messages, patience)
+        asked.append(messages)
+        if len(asked) == 3:  # hello, round 1, round 2
+            raise Killed
+        return found
+
+    broken.ask = dies
+    with pytest.raises(Killed):
+        run_federation(broken, birds.coordinator(**SECURE), tmp_path / "run", 3)
+    broken.ask = ask
+    run_federation(broken, birds.coordinator(**SECURE), tmp_path / "run", 3)
+    assert same(final(tmp_path / "run"), final(tmp_path / "whole"))
+
+
+def test_a_federation_of_one_is_refused_before_anybody_is_asked(birds, tmp_path) -> None:
+    loop = birds.loop(tmp_path)
+    with pytest.raises(ConfigError, match="sum of one site"):
+        run_federation(loop, birds.coordinator(**SECURE), tmp_path / "run", 1)
+    assert not loop.asked and not (tmp_path / "run").exists()

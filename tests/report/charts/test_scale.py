@@ -1,0 +1,35 @@
+"""Ticks a person would choose, and text that fits."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vitrail.report.charts.scale import Scale, choose_ticks, pad_range, shorten_text
+
+
+@given(st.floats(-1e9, 1e9), st.floats(-1e9, 1e9), st.integers(2, 12))
+def test_ticks_are_round_and_inside(a, b, most):
+    low, high = min(a, b), max(a, b)
+    ticks = choose_ticks(low, high, most)
+    if high > low:
+        assert len(ticks) <= most + 1
+        room = 1e-6 * max(1.0, abs(low), abs(high))
+        assert all(low - room <= t <= high + room for t in ticks)
+        assert ticks == sorted(ticks)
+
+
+def test_ticks_of_nothing():
+    assert choose_ticks(math.nan, 1) == [] and choose_ticks(3, 3) == [3]
+    assert choose_ticks(0, 3, 8, whole=True) == [0, 1, 2, 3]
+
+
+def test_a_scale_of_one_point_is_its_middle():
+    assert Scale(2, 2, 0, 10)(2) == 5
+    low, high = pad_range([0.0])
+    assert low < 0 < high
+
+
+@given(st.text(max_size=300), st.floats(10, 400))
+def test_cut_text_fits(text, room):
+    assert len(shorten_text(text, room, 12)) <= max(9, room / (12 * 0.56) + 1)

@@ -1,0 +1,318 @@
+"""Secure sums in a run: the server learns the sum, and the run learns the same."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+import vitrail
+from vitrail.config import parse
+from vitrail.engine.plan import make_plan
+from vitrail.engine.storage.transcript import Recording
+from vitrail.engine.tasks import MissingReply, Task
+from vitrail.engine.workers.pool import InProcessPool
+from vitrail.errors import ConfigError, RunError
+from vitrail.files import read_tensors
+from vitrail.runs.ledgers import read_ledgers
+from vitrail.secure_aggregation import site as masking
+from vitrail.secure_aggregation.masking import MASKED, MASKED_GUARANTEE
+from vitrail.secure_aggregation.server import ALL_SITES, lift_update
+
+pytest.importorskip("cryptography")
+SECURE = {"secure_sum": True}
+SUBSPACES = {"subspaces": {"dimension": 2, "depth": 8, "hidden": 8, "top": 2}}
+METHODS = {
+    "fedavg": {},
+    "scaffold": {},
+    "feddyn": {},
+    "fednova": {},
+    "fedgrasp": {"model": {"backbone": "small-cnn", "width": 4, **SUBSPACES}},
+    "fedproto": {},
+    "fedgrasp by class": {
+        "method": {"name": "fedgrasp", "weights": "class-counts"},
+        "model": {"backbone": "small-cnn", "width": 4, **SUBSPACES},
+    },
+}
+
+
+@pytest.fixture
+def tiny(tiny):
+    """Four sites with a smaller network."""
+    small = {"backbone": "small-cnn", "width": 4}
+    return lambda out="run", **changes: tiny(out, **{"model": small, **changes})
+
+
+def final(run):
+    return read_tensors(sorted((run.path / "server" / "checkpoints").glob("*"))[-1])[0]
+
+
+def lines(run, site):
+    raw = (run.path / "sites" / site / "ledger.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in raw]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_round_is_that_of_the_plain_sum_within_the_fixed_point_error(method, tiny) -> None:
+    """Refuted by any number further off than the rounding of every site, in float32."""
+    sections = {"method": {"name": method}, **METHODS[method], "run": {"rounds": 1}}
+    sections["run"] |= {"local_reference": False}
+    plain, secure = tiny("plain", **sections), tiny("secure", release=SECURE, **sections)
+    ours, theirs = final(secure), final(plain)
+    for name, tensor in ours.items():
+        if "/distance" in name:
+            continue
+        away = (tensor.double() - theirs[name].double()).abs()
+        assert torch.all(away <= 1e-6 * (1 + theirs[name].abs())), name
+    missing = set(theirs) - set(ours)
+    assert all("/distance" in name for name in missing)  # of a site's own subspace, unseen
+
+
+def test_several_rounds_stay_close_to_the_plain_run(tiny) -> None:
+    """Rounding differs in the last bit of float32, and training carries that on."""
+    sections = {"method": {"name": "scaffold"}, "run": {"rounds": 3}}
+    plain, secure = tiny("plain", **sections), tiny("secure", release=SECURE, **sections)
+    for name, tensor in final(secure).items():
+        assert torch.allclose(tensor, final(plain)[name], rtol=1e-3, atol=1e-4), name
+
+
+@pytest.mark.parametrize("method", ["scaffold", "fedgrasp"])
+def test_same_bits_for_one_and_two_workers(method, tiny, same_bits) -> None:
+    sections = {"method": {"name": method}, **METHODS[method], "release": SECURE}
+    one = tiny("one", **sections, run={"rounds": 2, "dropout": 0.3})
+    two = tiny("two", **sections, run={"rounds": 2, "dropout": 0.3, "workers": 2})
+    assert same_bits(one.path, two.path)
+
+
+def asked(monkeypatch, change) -> list[Task]:
+    """Every task of a run; `change(task, reply)` is what comes of it."""
+    tasks: list[Task] = []
+    turns = InProcessPool.turns
+
+    def spied(self, given, down):
+        for task, reply in zip(given, turns(self, given, down), strict=True):
+            tasks.append(task)
+            yield change(task, reply)
+
+    monkeypatch.setattr(InProcessPool, "turns", spied)
+    return tasks
+
+
+def test_a_dropout_voids_the_attempt_and_the_others_repeat_it(tiny, monkeypatch) -> None:
+    """The round is that of a plain run without the site; refuted if its update is in it."""
+    sections = {"run": {"rounds": 2}}
+
+    def away(task, reply):
+        lost = task.site == "site-01" and task.round == 2
+        return MissingReply("it went away") if lost else reply
+
+    tasks = asked(monkeypatch, away)
+    plain = tiny("plain", **sections)
+    del tasks[:]
+    secure = tiny("secure", **sections, release=SECURE)
+    attempts = [(t.round, t.cohort.number) for t in tasks if t.cohort and t.site == "site-02"]
+    assert attempts == [(1, 1), (2, 1), (2, 2)]
+    assert not any(t.site == "site-01" and t.cohort.number == 2 for t in tasks if t.cohort)
+    for name, tensor in final(secure).items():
+        assert torch.allclose(tensor, final(plain)[name], rtol=1e-4, atol=1e-5), name
+    told = [x for x in lines(secure, "site-02") if x.get("round") == 2]
+    kinds = [x["kind"] for x in told]
+    assert kinds == ["release", "repeat"]
+    assert told[0]["masked"]["id"] != told[1]["masked"]["id"]
+    assert [x["masked"]["sites"] for x in told] == [4, 3]
+    assert read_ledgers(secure.path).mismatches == []
+
+
+def test_a_repeated_attempt_trains_nothing_again(tiny, monkeypatch) -> None:
+    from vitrail.local.phases.phase import Fit
+
+    counted: dict[str, int] = {}
+    fit = Fit.__call__
+
+    def count(self, site, ctx):
+        counted[site.name] = counted.get(site.name, 0) + 1
+        return fit(self, site, ctx)
+
+    monkeypatch.setattr(Fit, "__call__", count)
+    tasks = asked(monkeypatch, lambda t, r: MissingReply("away") if t.site == "site-00" else r)
+    tiny(release=SECURE, run={"rounds": 1})
+    assert max(t.cohort.number for t in tasks if t.cohort) == 2
+    assert set(counted.values()) == {1}
+
+
+def test_attempts_are_bounded_then_the_round_is_void(tiny, monkeypatch) -> None:
+    """A site is lost in each attempt until too few are left; nothing changes, the run goes on."""
+    order = ["site-00", "site-01", "site-02", "site-03"]
+
+    def fading(task, reply):
+        if task.cohort is None or task.round != 1:
+            return reply
+        return MissingReply("away") if task.site == order[task.cohort.number - 1] else reply
+
+    tasks = asked(monkeypatch, fading)
+    run = tiny(release=SECURE, run={"rounds": 2})
+    log = (run.path / "log.txt").read_text()
+    assert "round 1: void" in log and "round 2: void" not in log
+    assert "fewer than 2 sites would count" in log or "never everybody" in log
+    assert max(t.cohort.number for t in tasks if t.cohort and t.round == 1) <= 3
+
+
+def test_a_site_checks_itself_and_says_why_it_sends_nothing(tiny, monkeypatch) -> None:
+    def broken(update, *rest):
+        found = lift_update(update, *rest)
+        return found * float("nan") if update.site == "site-01" else found
+
+    monkeypatch.setattr(masking, "lift_update", broken)
+    run = tiny(release=SECURE, run={"rounds": 1})
+    assert (
+        "refused site-01: the update does not fit a secure sum"
+        in (run.path / "log.txt").read_text()
+    )
+    assert [x["kind"] for x in lines(run, "site-01") if x.get("round") == 1] == []
+    assert len([x for x in lines(run, "site-02") if x.get("round") == 1]) == 2
+
+
+def test_masks_that_do_not_cancel_are_seen_and_the_model_stays(tiny, monkeypatch) -> None:
+    def changed(task, reply):
+        if task.cohort is not None and task.site == "site-01" and task.round == 2:
+            reply.update.tensors[MASKED].add_(1)
+        return reply
+
+    asked(monkeypatch, changed)
+    one = tiny("one", release=SECURE, run={"rounds": 1})
+    two = tiny("two", release=SECURE, run={"rounds": 2})
+    log = (two.path / "log.txt").read_text()
+    assert f"round 2: refused {ALL_SITES}: the masks did not cancel" in log
+    model = {n: t for n, t in final(two).items() if n.startswith("model/")}
+    assert all(torch.equal(t, final(one)[n]) for n, t in model.items())
+
+
+@pytest.mark.parametrize("at", [1, 6, 9])
+def test_resumed_after_a_kill_it_ends_with_the_same_bits(at, tiny, monkeypatch, same_bits) -> None:
+    """Killed after some turns, in a first and in a repeated attempt."""
+    sections = {"method": {"name": "scaffold"}, "release": SECURE}
+    sections["run"] = {"rounds": 3, "dropout": 0.3, "seed": 8}
+    whole = tiny("whole", **sections)
+
+    class Killed(BaseException):
+        pass
+
+    done = []
+
+    def dies(task, reply):
+        done.append(task)
+        if len(done) == at:
+            raise Killed
+        return reply
+
+    with monkeypatch.context() as patch:
+        asked(patch, dies)
+        with pytest.raises(Killed):
+            tiny("killed", **sections)
+    killed = vitrail.resume(whole.path.parent / "killed")
+    assert same_bits(whole.path, killed.path)
+    for site in ("site-00", "site-01"):
+        kinds = [(x["kind"], x.get("round"), x.get("message")) for x in lines(killed, site)]
+        assert len([k for k in kinds if k[0] == "release"]) == len(
+            {k for k in kinds if k[0] == "release"}
+        )
+
+
+def test_a_site_is_not_asked_for_more_than_the_terms_say(tiny, monkeypatch) -> None:
+    """Neither an update without masks in a secure run, nor endless attempts at one round."""
+    from dataclasses import replace
+
+    hosts = []
+    turns = InProcessPool.turns
+
+    def spied(self, given, down):
+        hosts.append((self.host, given[0], down))
+        yield from turns(self, given, down)
+
+    monkeypatch.setattr(InProcessPool, "turns", spied)
+    tiny(release=SECURE, run={"rounds": 1})
+    host, task, down = hosts[0]
+    with pytest.raises(RunError, match="without masks"):
+        host.turn(replace(task, cohort=None), down)
+    replies = [
+        host.turn(replace(task, cohort=replace(task.cohort, number=n)), down) for n in range(1, 6)
+    ]
+    assert [bool(r.withheld) for r in replies] == [False, False, False, True, True]
+    assert "tried 3 times" in replies[-1].withheld and not replies[-1].update.tensors
+    again = host.turn(task, down)
+    assert torch.equal(again.update.tensors[MASKED], replies[0].update.tensors[MASKED])
+
+
+def test_counts_stay_home_and_the_ledger_says_what_is_masked(tiny, monkeypatch) -> None:
+    replies = []
+    asked(monkeypatch, lambda task, reply: replies.append((task, reply)) or reply)
+    run = tiny(release=SECURE, run={"rounds": 1})
+    update = next(reply.update for task, reply in replies if task.cohort)
+    assert set(update.tensors) == {MASKED} and update.tensors[MASKED].dtype == torch.int64
+    assert not update.counts
+    told = next(x for x in lines(run, "site-01") if x["kind"] == "release")
+    assert told["masked"]["says"] == MASKED_GUARANTEE and told["counts"] == {}
+    assert told["bytes"] == update.bytes and "loss" in told["metrics"]
+    assert read_ledgers(run.path).mismatches == []
+    assert "masked: the server sees the sum only" in (run.path / "log.txt").read_text()
+
+
+REFUSED = {
+    "robust rule": ({"aggregate": {"rule": "median"}}, "must see every site's update"),
+    "krum": ({"aggregate": {"rule": "krum"}}, "must see every site's update"),
+    "kept": ({"method": {"name": "fedxds"}}, "kept site by site"),
+    "one site": ({"run": {"participation": 0.1}}, "sum of one site"),
+    "nothing shared": ({"method": {"name": "local"}}, "nothing is added up"),
+    "pooled": ({"method": {"name": "centralized"}}, "nothing is added up"),
+    "karcher": (
+        {"method": {"name": "fedgrasp", "consensus": "karcher"}, **METHODS["fedgrasp"]},
+        "must see every site's update",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_no_sum_is_refused_before_the_run(case, tiny, tmp_path) -> None:
+    sections, said = REFUSED[case]
+    with pytest.raises(ConfigError, match=said):
+        tiny(release=SECURE, **sections)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("where", ["site", "sum"])
+def test_client_privacy_and_secure_sums_go_together(where, tiny) -> None:
+    """Noise at the site is in what is masked; noise in the sum is added to what comes out."""
+    options = {"epsilon": 8.0, "clip": 1.0, "where": where}
+    sections = {"release": {"defenses": ["client-dp"], "client-dp": options}, "run": {"rounds": 1}}
+    plain = tiny("plain", **sections)
+    secure = tiny("secure", **{**sections, "release": {**sections["release"], **SECURE}})
+    for name, tensor in final(secure).items():
+        assert torch.allclose(tensor, final(plain)[name], rtol=1e-5, atol=1e-6), name
+    told = next(x for x in lines(secure, "site-01") if x["kind"] == "release")
+    assert told["guarantee"].startswith("formal") and told["metrics"] == []
+
+
+def test_the_transcript_has_the_sum_and_no_site(tiny, command) -> None:
+    run = tiny(release=SECURE, run={"rounds": 1, "record_updates": True})
+    recording = Recording(run.path / "server")
+    assert recording.sites(1) == (ALL_SITES,)
+    model = {n: t for n, t in final(run).items() if n.startswith("model/")}
+    told = recording.read_received(1, ALL_SITES).update.tensors
+    assert told and all(torch.equal(t, model[n]) for n, t in told.items())
+    for words, said in ((["--site", "site-01"], "never saw the update of one site"),):
+        code, _, err = command("attack", run.path, *words)
+        assert code != 0 and said in err
+    code, out, err = command("attack", run.path, "--iterations", "2", "--images", "1")
+    assert code == 0 and "only the sum of all updates" in out + err
+
+
+def test_subspaces_travel_as_half_a_projector_each(tiny_config) -> None:
+    """n (n + 1) / 2 numbers a class for the sum of projectors, and its weight."""
+    sections = {"method": {"name": "fedgrasp"}, **METHODS["fedgrasp"], "release": SECURE}
+    plan, _ = make_plan(parse(tiny_config(**sections)), ("a", "b", "c"), 3)
+    stage = plan.stages[0]
+    frames = [f for f in stage.schema.up if f.geometry == "grassmann"]
+    rest = sum(f.bytes // 4 for f in stage.schema.up if f not in frames)
+    n = frames[0].shape[-2]
+    assert stage.masked.up[0].shape == (rest + 3 * n * (n + 1) // 2 + 3 + 1,)
