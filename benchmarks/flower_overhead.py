@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,11 @@ from PIL import Image
 from vitrail.config import Loaded, dump, parse
 from vitrail.data.load_images import load
 from vitrail.engine.run import start
-from vitrail.engine.tasks import MissingReply
 from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.envelope import seal, unseal
-from vitrail.flower.flower_processes import find_free_port
 from vitrail.flower.keys import make_keys
+from vitrail.flower.link import Answered, MakeMessage
+from vitrail.flower.ports import find_free_port
 from vitrail.flower.site.site_config import SiteConfig
 from vitrail.flower.site.site_server import SiteServer
 from vitrail.models.flat import Layout
@@ -55,17 +55,18 @@ class InProcessLink:
         return tuple(self.site_servers)
 
     def ask(
-        self, messages: Mapping[str, bytes], patience: float
-    ) -> dict[str, bytes | MissingReply]:
+        self, sites: Sequence[str], make_message: MakeMessage, patience: float
+    ) -> Iterator[Answered]:
         del patience
-        return {name: self.site_servers[name].answer(raw) for name, raw in messages.items()}
+        for name in sites:
+            yield name, self.site_servers[name].answer(make_message(name))
 
 
 class WillingSite(SiteConfig):
     """A site whose operator says yes."""
 
-    def wait(self, run: str, terms: dict[str, Any], patience: float) -> bool:
-        del run, terms, patience
+    def wait(self, run: str, terms: Any, lines: Any, patience: float) -> bool:
+        del run, terms, lines, patience
         return True
 
 
@@ -187,7 +188,7 @@ def measure_pieces(field: BenchmarkFederation, folder: Path) -> dict[str, float]
     raw = seal("turn", "run", "north", {}, tensors)
     size = Layout.of(list_tensors(opened.network)).size
     print(f"a message holds {size:,} numbers, {len(raw) / 1e6:.2f} MB")
-    start = [sys.executable, "-c", "import vitrail.flower.site.client_app"]
+    start = [sys.executable, "-c", "import vitrail.flower.site.resident"]
     return {
         "start of a process, imports": _find_least(lambda: subprocess.run(start, check=True), 3),
         "reading the data, building the network": _find_least(

@@ -14,7 +14,7 @@ from PIL import Image
 from vitrail.config import parse
 from vitrail.data.load_images import load
 from vitrail.engine.storage.run_folder import find_free_folder
-from vitrail.flower.flower_processes import find_free_port
+from vitrail.flower.ports import find_free_port
 from vitrail.rng import derive_server_key
 
 SITES = ("north", "east", "west")

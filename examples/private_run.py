@@ -31,5 +31,6 @@ with tempfile.TemporaryDirectory() as folder:
         ledgers = read_ledgers(run.path)
         assert not ledgers.mismatches
         for site in ledgers.sites:
-            last = site.told[-1] if site.told else {"guarantee": "nothing left"}
+            lines = site.guaranteed_lines
+            last = lines[-1] if lines else {"guarantee": "nothing left"}
             print(f"  {site.site}: {last['guarantee']}")

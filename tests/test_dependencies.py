@@ -19,7 +19,6 @@ PACKAGES = {  # where a module is not called as what it is installed by
     "tomli_w": "tomli-w",
 }
 FOR_OTHERS = {  # named for another package, and imported by that one
-    "click": "typer is tested with these versions of it",
     "onnxscript": "torch.onnx exports with it",
 }
 TOOLS = {  # of developers: they are called, or a plug-in of one that is

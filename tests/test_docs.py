@@ -59,3 +59,27 @@ def test_the_readme_starts_a_user_with_commands_that_exist(project, word):
 def test_the_reference_of_defenses_is_what_the_code_says(project):
     page = (project / "docs" / "reference" / "defenses.md").read_text(encoding="utf-8")
     assert page == "\n".join(defense_lines())
+
+
+def test_every_hop_of_the_walk_and_every_room_exists(project):
+    """The architecture page names files and what in them does the work: each must be there."""
+    page = (project / "docs/explanation/architecture.md").read_text(encoding="utf-8")
+    source = project / "src" / "vitrail"
+    hops = re.findall(r"^\|[^|]*\| `([a-z_/]+\.py)` \| (.*) \|$", page, re.M)
+    assert len(hops) > 15
+    for file, what in hops:
+        text = (source / file).read_text(encoding="utf-8")
+        for name in re.findall(r"`([A-Za-z_.]+)`", what):
+            last = name.split(".")[-1]
+            if last != "py":
+                assert re.search(rf"(def|class) {last}\b", text), f"{file} has no {name}"
+    rooms = {path.name for path in source.iterdir() if (path / "__init__.py").exists()}
+    named = set(re.findall(r"^\| `([a-z_]+)/` \|", page, re.M))
+    assert rooms == named, rooms ^ named
+
+
+def test_every_template_that_is_named_exists(project):
+    from vitrail.plugin_templates import KINDS
+
+    text = (project / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"--kind ([a-z-]+)", text)) <= set(KINDS)

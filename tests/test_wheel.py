@@ -19,7 +19,6 @@ SRC = ROOT / "src"
 DATA = (  # one file of each kind that is not Python
     "vitrail/py.typed",
     "vitrail/audit/detection/null.json",
-    "vitrail/flower/app/pyproject.toml",
     "vitrail/presets/demo.toml",
     "vitrail/presets/methods/fedavg.toml",
     "vitrail/report/assets/script.js",

@@ -50,8 +50,17 @@ def resume(
     out: str | Path,
     on_round: Callable[[Progress], None] | None = None,
     workers: int | None = None,
+    allow_plugins: bool = False,
 ) -> Run:
-    """Go on with a run that was stopped or killed, with another number of workers if given."""
+    """Go on with a run that was stopped or killed, with another number of workers if given.
+
+    Plug-ins that the folder names are executed only if you allow it: a folder may be somebody
+    else's.
+    """
+    if allow_plugins:
+        from vitrail.registry import allow_folder_plugins
+
+        allow_folder_plugins()
     with _start_workers_again(Path(out), workers) as processes:
         from vitrail.engine.run import resume as go_on
 

@@ -12,13 +12,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from typing import TYPE_CHECKING, Any
 
 from vitrail.errors import RunError
+
+if TYPE_CHECKING:  # torch takes seconds to import, and not everybody who writes a file needs it
+    import torch
 
 _REASONS = {
     errno.ENOSPC: "the disk is full",
@@ -100,14 +99,24 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
+def is_readable_by_others(private: Path) -> bool:
+    """Whether others than the owner may read a private key."""
+    return bool(private.stat().st_mode & 0o077)
+
+
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> None:
     """Write named tensors and a JSON header as one safetensors file, atomically."""
+    from safetensors.torch import save
+
     flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_bytes(path, save(flat, {"vitrail": json.dumps(meta, sort_keys=True)}))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Read what `write_tensors` wrote. No code is ever loaded from the file."""
+    from safetensors import SafetensorError, safe_open
+    from safetensors.torch import load_file
+
     try:
         with safe_open(path, "pt") as handle:
             meta = handle.metadata() or {}
@@ -118,6 +127,8 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
 
 def read_header(path: Path) -> dict[str, Any]:
     """The JSON header alone of what `write_tensors` wrote."""
+    from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(path, "pt") as handle:
             found: dict[str, Any] = json.loads((handle.metadata() or {}).get("vitrail", "{}"))

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from vitrail.attack import (
         ATTACKS,
         Attack,
+        Budget,
         Choice,
         Findings,
         InversionAttack,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         View,
         one_step,
     )
+    from vitrail.attack.findings import MembershipResult
     from vitrail.attack.inversion.gradient_matching import Mismatch
     from vitrail.attack.run_attacks import run_attacks
     from vitrail.report.charts.chart_lines import Series, draw_lines
@@ -65,9 +67,11 @@ if TYPE_CHECKING:
 _LATER = {
     "ATTACKS": "vitrail.attack",
     "Attack": "vitrail.attack",
+    "Budget": "vitrail.attack",
     "Choice": "vitrail.attack",
     "Findings": "vitrail.attack",
     "InversionAttack": "vitrail.attack",
+    "MembershipResult": "vitrail.attack.findings",
     "View": "vitrail.attack",
     "Job": "vitrail.attack",
     "Mismatch": "vitrail.attack.inversion.gradient_matching",
@@ -152,10 +156,12 @@ __all__ = [  # noqa: RUF022  by kind, in the order of a run
     # an attack
     "ATTACKS",
     "Attack",
+    "Budget",
     "Choice",
     "Findings",
     "InversionAttack",
     "Job",
+    "MembershipResult",
     "Mismatch",
     "Recovery",
     "Scene",

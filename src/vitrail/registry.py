@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import pkgutil
 import sys
 import traceback
@@ -76,9 +77,28 @@ def import_modules(package: ModuleType) -> None:
         importlib.import_module(f"{package.__name__}.{module.name}")
 
 
-def load_plugins(names: tuple[str, ...], base: Path) -> None:
-    """Import the user's modules, once: dotted names, or `.py` files relative to the config file."""
+_PERMISSION = "VITRAIL_ALLOW_PLUGINS"
+
+
+def allow_folder_plugins() -> None:
+    """Let this process, and those it starts, execute plug-ins that run folders name."""
+    os.environ[_PERMISSION] = "1"
+
+
+def load_plugins(names: tuple[str, ...], base: Path, stored: bool = False) -> None:
+    """Import the user's modules, once: dotted names, or `.py` files relative to the config file.
+
+    A `stored` list is that of a run folder, which may be somebody else's: what it names is
+    executed if this process has done so already for a file of the user's, or if that was allowed.
+    """
     for name in names:
+        if stored and os.environ.get(_PERMISSION) != "1" and not _is_executed(name, base):
+            raise ConfigError(
+                f"this run folder names a plug-in, {str(base / name)!r}, and opening a folder runs "
+                "no code of it",
+                where="run.plugins",
+                hint="Look at the file; --allow-plugins executes it.",
+            )
         if not name.endswith(".py"):
             try:
                 importlib.import_module(name)
@@ -107,8 +127,7 @@ def _execute_once(path: Path) -> None:
     The module of a file remembers what it was made from: a file that changed, as under a
     notebook, and another file of the same name are executed.
     """
-    module_name = f"vitrail_plugin_{path.stem}"
-    made_from = (str(path), hashlib.blake2b(path.read_bytes()).hexdigest())
+    module_name, made_from = _name_module(path)
     if getattr(sys.modules.get(module_name), "__made_from__", None) == made_from:
         return
     spec = importlib.util.spec_from_file_location(module_name, path)
@@ -123,6 +142,23 @@ def _execute_once(path: Path) -> None:
             raise
         raise _describe_plugin_error(err) from err
     module.__dict__["__made_from__"] = made_from
+
+
+def _name_module(path: Path) -> tuple[str, tuple[str, str]]:
+    """What the module of a plug-in file is called, and what it is made from."""
+    digest = hashlib.blake2b(path.read_bytes()).hexdigest()
+    return f"vitrail_plugin_{path.stem}", (str(path), digest)
+
+
+def _is_executed(name: str, base: Path) -> bool:
+    """Whether this process has executed a plug-in as it stands now."""
+    if not name.endswith(".py"):
+        return name in sys.modules
+    path = (base / name).resolve()
+    if not path.is_file():
+        return False
+    module_name, made_from = _name_module(path)
+    return getattr(sys.modules.get(module_name), "__made_from__", None) == made_from
 
 
 def _describe_plugin_error(err: Exception) -> ConfigError:

@@ -31,9 +31,9 @@ def test_a_child_process_sees_the_same_arrays(own_cache):
     for store_ in made:
         store_.array[:] = np.arange(12).reshape(3, 4)
     code = (
-        "import sys; from vitrail.data.shared_memory import Store\n"
+        "import sys; from vitrail.data.shared_memory import SharedArray\n"
         "for fd, kind in zip(map(int, sys.argv[1:]), ('uint8', 'float32')):\n"
-        "    a = Store.attach(fd, (3, 4), kind)\n"
+        "    a = SharedArray.attach(fd, (3, 4), kind)\n"
         "    print(a.flags.writeable, a.astype(int).ravel().tolist())"
     )
     fds = [store_.fd for store_ in made]

@@ -10,7 +10,7 @@ import pytest
 
 from vitrail.attack.leakage_grid import load_leakage
 from vitrail.attack.run_attacks import make_attacks
-from vitrail.config.layers import read_tree
+from vitrail.config.extends import read_tree
 from vitrail.engine.plan import make_plan
 from vitrail.engine.resolve_config import resolve_config
 from vitrail.errors import ConfigError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from PIL import Image
 from vitrail.config import Loaded, load, parse
 from vitrail.data.load_images import load as load_images
 from vitrail.engine.tasks import MissingReply
+from vitrail.flower.link import Answered, MakeMessage
 from vitrail.flower.site.site_config import SiteConfig
 from vitrail.flower.site.site_server import SiteServer
 from vitrail.rng import derive_server_key
@@ -34,19 +35,18 @@ class Loop:
         return tuple(name for name in self.stations if name not in self.down)
 
     def ask(
-        self, messages: Mapping[str, bytes], patience: float
-    ) -> dict[str, bytes | MissingReply]:
-        found: dict[str, bytes | MissingReply] = {}
-        for name, raw in messages.items():
+        self, sites: Sequence[str], make_message: MakeMessage, patience: float
+    ) -> Iterator[Answered]:
+        for name in sites:
             if name in self.down:
-                found[name] = MissingReply("it is not connected")
+                yield name, MissingReply("it is not connected")
                 continue
+            raw = make_message(name)
             self.asked.append((name, raw))
             reply = self.stations[name].answer(raw)
             self.heard.append(reply)
             change = self.spoil.get(name)
-            found[name] = change(raw, reply) if callable(change) else reply
-        return found
+            yield name, change(raw, reply) if callable(change) else reply
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Birds:
         )
         home = SiteConfig.open(file)
         if yes:
-            object.__setattr__(home, "wait", lambda run, terms, patience: True)
+            object.__setattr__(home, "wait", lambda run, terms, lines, patience: True)
         return home
 
     def loop(self, folder: Path) -> Loop:

@@ -147,12 +147,12 @@ def test_a_coordinator_killed_in_mid_round_goes_on_with_the_same_bits(birds, tmp
     run_federation(whole, birds.coordinator(method={"name": "scaffold"}), tmp_path / "whole", 3)
     ask, turns = broken.ask, []
 
-    def dies(messages, patience):
-        found = ask(messages, patience)
-        turns.append(messages)
+    def dies(sites, make_message, patience):
+        answers = list(ask(sites, make_message, patience))
+        turns.append(sites)
         if len(turns) == 3:  # hello, round 1, round 2: everybody has answered, nobody hears it
             raise Killed
-        return found
+        return iter(answers)
 
     broken.ask = dies
     with pytest.raises(Killed):

@@ -24,7 +24,7 @@ from vitrail.release.update import Update
 from vitrail.rng import derive_server_key
 from vitrail.secure_aggregation.cohort import Cohort, Participant, PublicKey
 from vitrail.secure_aggregation.masking import MASKED
-from vitrail.secure_aggregation.server import MaskedSum, masked_schema
+from vitrail.secure_aggregation.secure_sum import MaskedSum, masked_schema
 
 MANY = 5000
 OPTIONS = Aggregate()
@@ -78,7 +78,9 @@ def sealed(**changes: Any) -> bytes:
 def arrives(raw: bytes, book: Book, total: Aggregator | MaskedSum) -> str | None:
     """The way of a reply at the coordinator; the reason it was refused, None if it got in."""
     post = MessageSender(None, "run", SCHEMA.bytes_up + MAX_HEADER_BYTES, book)
-    reply = RemotePool(post, 1.0, False)._read_reply(post._check_reply("turn", "north", RAW, raw))
+    reply = RemotePool(post, 1.0, False)._read_reply(
+        post._check_reply("turn", "north", compute_message_id(RAW), raw)
+    )
     if isinstance(reply, MissingReply):
         return reply.reason
     limits = {"steps": 50}

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from vitrail.cli.flower import flower
 from vitrail.errors import ConfigError, RunError
-from vitrail.flower.coordinator.server_command import SuperLinkSettings
+from vitrail.flower.coordinator.server_command import ServerSettings
 from vitrail.flower.keys import Keys, find_certificate_problems, make_keys
 from vitrail.flower.node_key import fingerprint_key, make_node_key, read_public
 from vitrail.flower.node_signer import NodeSigner
@@ -48,10 +48,10 @@ def test_foreign_swapped_loose_and_missing_keys_are_told_apart(tmp_path) -> None
     assert "cannot be read" in find_certificate_problems(tmp_path / "none.pem", ours.authority)[0]
     ours.private.chmod(0o644)
     with pytest.raises(ConfigError, match="others may read"):
-        SuperLinkSettings(keys=ours).check()
+        ServerSettings(keys=ours).check()
     ours.private.unlink()
     with pytest.raises(ConfigError, match=r"no server\.key"):
-        SuperLinkSettings(keys=ours).check()
+        ServerSettings(keys=ours).check()
 
 
 def test_an_expired_certificate_is_refused(tmp_path, monkeypatch) -> None:
@@ -60,7 +60,7 @@ def test_an_expired_certificate_is_refused(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("vitrail.flower.keys._now", lambda: later)
     assert "expired" in find_certificate_problems(keys.certificate, keys.authority)[0]
     with pytest.raises(ConfigError, match="expired"):
-        SuperLinkSettings(keys=Keys(keys.folder)).check()
+        ServerSettings(keys=Keys(keys.folder)).check()
 
 
 def test_check_says_what_is_wrong_without_sending_anything(birds, tmp_path) -> None:
@@ -140,4 +140,4 @@ def test_the_commands_of_both_sides_go_together(tmp_path) -> None:
     assert isinstance(bad.exception, ConfigError) and not (tmp_path / "keys").exists()
     good = run(flower, [*words, "--public", f"north={tmp_path / 'north' / 'node.pub'}"])
     assert good.exit_code == 0 and "beside the key it made" in good.output
-    assert SuperLinkSettings(keys=Keys(tmp_path / "keys")).sites() == ["east", "north"]
+    assert ServerSettings(keys=Keys(tmp_path / "keys")).list_sites() == ["east", "north"]

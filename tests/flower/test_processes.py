@@ -20,9 +20,9 @@ from vitrail.engine.tasks import MissingReply
 from vitrail.files import read_tensors
 from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.envelope import unseal
-from vitrail.flower.flower_processes import find_free_port
 from vitrail.flower.keys import make_keys
 from vitrail.flower.node_key import make_node_key
+from vitrail.flower.ports import find_free_port
 
 pytest.importorskip("flwr")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -46,7 +46,7 @@ class Spoil(importlib.abc.MetaPathFinder):
         def loaded(module):
             load(module)
             from hostile import spoiled
-            module.Station.answer = spoiled(module.Station.answer)
+            module.SiteServer.answer = spoiled(module.SiteServer.answer)
         spec.loader.exec_module = loaded
         return spec
 
@@ -56,7 +56,7 @@ if "HOSTILE" in os.environ:
 """
 HOSTILE = """
 import hashlib, json, os, struct, time
-from vitrail.flower.envelope import mark, seal, unseal
+from vitrail.flower.envelope import compute_message_id, seal, unseal
 
 def spoiled(answer):
     def answers(self, raw):
@@ -75,7 +75,8 @@ def spoiled(answer):
             tensors = {n: t.reshape(-1)[:1] for n, t in tensors.items()}
         elif fault == "round":
             body["round"] = 7
-        changed = seal(letter.kind, letter.run, letter.site, body, tensors, answers=mark(raw))
+        known = compute_message_id(raw)
+        changed = seal(letter.kind, letter.run, letter.site, body, tensors, answers=known)
         return claim(changed) if fault == "claim" else changed
     return answers
 
@@ -105,7 +106,7 @@ SAID = (
 def deadline() -> float:
     """Seconds a turn may take here: three sites start at once, and a busy machine is slower."""
     began = time.monotonic()
-    command = [sys.executable, "-c", "import vitrail.flower.site.client_app"]
+    command = [sys.executable, "-c", "import vitrail.flower.site.resident"]
     paths = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     started = [subprocess.Popen(command, env={**os.environ, **paths}) for _ in SITES]
     assert not any(process.wait() for process in started)
@@ -230,9 +231,9 @@ def test_keys_decide_who_takes_part(birds, field) -> None:
     )
     address = f"localhost:{port}"
 
-    def site(name: str, keys: str, log: str) -> subprocess.Popen[bytes]:
+    def site(name: str, keys: str, log: str, file: str = "") -> subprocess.Popen[bytes]:
         words = ("--server", address, "--keys", keys, "--yes", "--once")
-        return go("site", "--file", f"{name}.toml", *words, log=log)
+        return go("site", "--file", file or f"{name}.toml", *words, log=log)
 
     foreign = site("west", "others/sites/west", "foreign.log")  # another authority's certificate
     mixed = root / "mixed"
@@ -240,7 +241,9 @@ def test_keys_decide_who_takes_part(birds, field) -> None:
     (mixed / "ca.pem").write_bytes((root / "keys" / "ca.pem").read_bytes())
     (mixed / "node.key").write_bytes((root / "others/sites/west/node.key").read_bytes())
     (mixed / "node.key").chmod(0o600)
-    unknown = site("west", "mixed", "unknown.log")  # right authority, a key nobody registered
+    other = (root / "west.toml").read_text().replace('"at-west"', '"at-other"')
+    (root / "other.toml").write_text(other)  # one process answers for a folder
+    unknown = site("west", "mixed", "unknown.log", "other.toml")  # a key nobody registered
     good = [site("east", "keys/sites/east", "east.log"), site("north", "own", "north.log")]
     assert server.wait(600) == 0, (root / "server.log").read_text()
     assert all(process.wait(60) == 0 for process in good)
@@ -249,4 +252,7 @@ def test_keys_decide_who_takes_part(birds, field) -> None:
     assert '"west"' not in card
     for process in (foreign, unknown):
         assert process.poll() is None  # still trying, and never let in
-    assert not list((root / "at-west").glob("runs/*"))
+    assert "is not the coordinator that ca.pem is for" in (root / "foreign.log").read_text()
+    assert "does not know this site's key" in (root / "unknown.log").read_text()
+    for folder in ("at-west", "at-other"):
+        assert not list((root / folder).glob("runs/*"))

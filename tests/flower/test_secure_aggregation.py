@@ -172,12 +172,12 @@ def test_a_coordinator_killed_in_mid_round_goes_on_with_the_same_bits(birds, tmp
     run_federation(whole, birds.coordinator(**SECURE), tmp_path / "whole", 3)
     ask, asked = broken.ask, []
 
-    def dies(messages, patience):
-        found = ask(messages, patience)
-        asked.append(messages)
+    def dies(sites, make_message, patience):
+        answers = list(ask(sites, make_message, patience))
+        asked.append(sites)
         if len(asked) == 3:  # hello, round 1, round 2
             raise Killed
-        return found
+        return iter(answers)
 
     broken.ask = dies
     with pytest.raises(Killed):

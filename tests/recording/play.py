@@ -6,7 +6,7 @@ import csv
 import hashlib
 import secrets
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from PIL import Image
 import vitrail
 from vitrail.config import parse
 from vitrail.flower.coordinator.coordinate import run_federation
+from vitrail.flower.link import Answered, MakeMessage
 from vitrail.flower.site.site_config import SiteConfig
 from vitrail.flower.site.site_server import SiteServer
 
@@ -38,7 +39,7 @@ def play(case: Case, folder: Path) -> dict[str, Any]:
 class Willing(SiteConfig):
     """A site whose operator agrees to everything."""
 
-    def wait(self, run: str, terms: Any, patience: float) -> bool:
+    def wait(self, run: str, terms: Any, lines: Any, patience: float) -> bool:
         return True
 
 
@@ -51,8 +52,11 @@ class Wire:
     def present(self) -> tuple[str, ...]:
         return tuple(self.stations)
 
-    def ask(self, messages: Mapping[str, bytes], patience: float) -> dict[str, bytes]:
-        return {name: self.stations[name].answer(raw) for name, raw in messages.items()}
+    def ask(
+        self, sites: Sequence[str], make_message: MakeMessage, patience: float
+    ) -> Iterator[Answered]:
+        for name in sites:
+            yield name, self.stations[name].answer(make_message(name))
 
 
 def _linked(config: dict[str, Any], folder: Path) -> dict[str, Any]:

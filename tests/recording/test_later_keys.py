@@ -27,7 +27,8 @@ from vitrail.engine.storage.checkpoint import Checkpoints
 from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.errors import ConfigError, RunError
 from vitrail.files import read_tensors
-from vitrail.flower.run_terms import digest_terms, make_terms, merge_terms
+from vitrail.flower.run_terms import make_terms, merge_terms
+from vitrail.flower.terms_digest import digest_terms
 from vitrail.methods import METHODS, make_method
 from vitrail.release import DEFENSES
 from vitrail.release.defenses.defense import make_defense

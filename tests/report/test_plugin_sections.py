@@ -18,7 +18,7 @@ def make_blocks(record: RunRecord):
     """
     if record.run.config.run.rounds > 1:
         return ()
-    rows = tuple((site, record.total(site, "bytes_up")) for site in record.run.sites)
+    rows = tuple((site, record.get_total(site, "bytes_up")) for site in record.run.sites)
     columns = (Column("site"), Column("bytes", number=True))
     return el("p", "a & b"), Table("sent", "Bytes by site", columns, rows)
 '''

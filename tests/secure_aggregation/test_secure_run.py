@@ -18,7 +18,7 @@ from vitrail.files import read_tensors
 from vitrail.runs.ledgers import read_ledgers
 from vitrail.secure_aggregation import site as masking
 from vitrail.secure_aggregation.masking import MASKED, MASKED_GUARANTEE
-from vitrail.secure_aggregation.server import ALL_SITES, lift_update
+from vitrail.secure_aggregation.secure_sum import ALL_SITES, lift_update
 
 pytest.importorskip("cryptography")
 SECURE = {"secure_sum": True}

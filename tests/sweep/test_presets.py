@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vitrail.config import load
-from vitrail.config.layers import read_tree
+from vitrail.config.extends import read_tree
 from vitrail.engine.run import start
 from vitrail.errors import ConfigError
 from vitrail.methods import METHODS

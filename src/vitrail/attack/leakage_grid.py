@@ -21,7 +21,7 @@ from vitrail.attack.scoring import score_references, select_true_images
 from vitrail.attack.trial import Trial
 from vitrail.attack.view import SceneView
 from vitrail.config import Loaded, parse
-from vitrail.config.layers import read_tree
+from vitrail.config.extends import read_tree
 from vitrail.config.load import parse_overrides, to_config_error
 from vitrail.config.schema import Count, Positive, Section
 from vitrail.engine.resolve_config import fingerprint_run

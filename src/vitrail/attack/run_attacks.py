@@ -71,7 +71,7 @@ def run_attacks(
     state: Path | None = None,
 ) -> AttackResults:
     """Run the named attacks on a recorded run; their states are kept so that they can go on."""
-    load_plugins(run.config.run.plugins, run.loaded.base)
+    load_plugins(run.config.run.plugins, run.loaded.base, stored=True)
     attacks = make_attacks(names, options or {}, public or _find_public_file(run))
     _check_same_images(attacks)
     chosen = choice or Choice()

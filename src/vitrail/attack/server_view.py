@@ -19,7 +19,7 @@ from vitrail.engine.storage.transcript import ReceivedUpdate, Recording
 from vitrail.errors import RunError, suggest_name
 from vitrail.models.network import Network
 from vitrail.runs.opened_run import Run
-from vitrail.secure_aggregation.server import ALL_SITES
+from vitrail.secure_aggregation.secure_sum import ALL_SITES
 
 MODEL = "model/"
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitrail.engine.federation import Federation
 from vitrail.rng import Key
-from vitrail.secure_aggregation.server import ALL_SITES
+from vitrail.secure_aggregation.secure_sum import ALL_SITES
 
 Rows = npt.NDArray[np.int64]
 _OTHERS = 200  # images of others among which a reconstruction must find its own

@@ -12,6 +12,11 @@ def main() -> None:
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
+    if "--allow-plugins" in sys.argv:
+        sys.argv.remove("--allow-plugins")
+        from vitrail.registry import allow_folder_plugins
+
+        allow_folder_plugins()
     code = _run_app(debug)
     try:
         sys.stdout.flush()  # else Python complains of a closed pipe after the last word

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vitrail.errors import ConfigError, RunError
-from vitrail.flower.flower_processes import INSTALL
+from vitrail.flower.ports import INSTALL
 
 flower = typer.Typer(
     name="flower",
@@ -98,11 +98,11 @@ def server_command(
 ) -> None:
     """Coordinate a federation: start it, or go on after a stop."""
     _require_flower()
-    from vitrail.flower.coordinator.server_command import SuperLinkSettings, run_server
+    from vitrail.flower.coordinator.server_command import ServerSettings, run_server
     from vitrail.flower.keys import Keys
 
     _check_security(keys, insecure)
-    server = SuperLinkSettings(host, port, None if keys is None else Keys(keys))
+    server = ServerSettings(host, port, None if keys is None else Keys(keys))
     folder = run_server(file, out, server, typer.echo, sites, timeout, patience)
     typer.echo(f"finished; run folder {folder.path}")
 
@@ -121,12 +121,12 @@ def site_command(
 ) -> None:
     """Take part in a federation with this machine's images."""
     _require_flower()
-    from vitrail.flower.site.site_command import SuperNodeSettings, run_site
+    from vitrail.flower.site.site_command import SiteConnection, run_site
     from vitrail.flower.site.site_config import SiteConfig
 
     _check_security(keys, insecure)
     home = SiteConfig.open(_prepare_site_file(file, data, name))
-    node = SuperNodeSettings(home, server, keys, seeded)
+    node = SiteConnection(home, server, keys, seeded)
     typer.echo(f"site {home.name}: files in {home.folder}")
     run_site(node, typer.echo, (lambda _: True) if yes else typer.confirm, once)
 

@@ -13,7 +13,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from vitrail.config.added_keys import drop_keys, restore_old_values
-from vitrail.config.layers import read_toml, read_tree
+from vitrail.config.extends import read_toml, read_tree
 from vitrail.config.schema import Config
 from vitrail.errors import ConfigError, suggest_name
 
@@ -26,6 +26,7 @@ class Loaded:
     base: Path
     source: str = "config"
     sweep: Mapping[str, Any] = field(default_factory=dict)
+    stored: bool = False  # whether it came out of a run folder, which may be somebody else's
 
 
 def load(
@@ -72,7 +73,7 @@ def parse(
     if stored:
         config, absent = restore_old_values(config)
         config.mark_stored(absent)
-    return Loaded(config, base.resolve(), source, sweep)
+    return Loaded(config, base.resolve(), source, sweep, stored)
 
 
 def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:

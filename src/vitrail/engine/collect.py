@@ -18,7 +18,7 @@ from vitrail.local.session import Context
 from vitrail.methods.base.server import Server
 from vitrail.release.update import Update
 from vitrail.secure_aggregation.cohort import Cohort
-from vitrail.secure_aggregation.server import ALL_SITES, MaskedSum, SecureRound
+from vitrail.secure_aggregation.secure_sum import ALL_SITES, MaskedSum, SecureRound
 
 Total = Aggregator | MaskedSum
 

@@ -73,7 +73,7 @@ class Federation:
 def assemble(loaded: Loaded) -> Federation:
     """Load the images, deal them out to sites, inject the biases asked for."""
     config = loaded.config
-    load_plugins(config.run.plugins, loaded.base)
+    load_plugins(config.run.plugins, loaded.base, loaded.stored)
     key = derive_server_key(config.run.seed)
     images, problems = load_with_problems(config.data, loaded.base, key.at("data"))
     parts = make_partition(images, config.partition, config.data, key.at("partition"))

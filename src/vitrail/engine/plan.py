@@ -27,7 +27,7 @@ from vitrail.release.message import ANY, Field, Schema, make_model_fields
 from vitrail.release.setting import Setting, StageSetting, list_convs, list_norms
 from vitrail.rng import Key, derive_server_key
 from vitrail.secure_aggregation.masks import check_installed
-from vitrail.secure_aggregation.server import check_masked, masked_schema
+from vitrail.secure_aggregation.secure_sum import check_masked, masked_schema
 
 CLASSIFIER_METRICS = (
     "loss",
@@ -185,7 +185,7 @@ def make_plan(
     are known already.
     """
     config = loaded.config
-    load_plugins(config.run.plugins, loaded.base)
+    load_plugins(config.run.plugins, loaded.base, loaded.stored)
     method = make_method(config, loaded.source)
     optimizer = method.optimizer.override_with(config.optimizer)
     _check_weights(config, method)

@@ -24,7 +24,7 @@ def resolve_config(loaded: Loaded) -> Config:
 
     Of one that comes from a run folder, what it lacks is filled in with what it means there.
     """
-    load_plugins(loaded.config.run.plugins, loaded.base)
+    load_plugins(loaded.config.run.plugins, loaded.base, loaded.stored)
     config = make_paths_absolute(replace(loaded, config=resolve_method_options(loaded)))
     resolved = config.model_copy(update={"release": _resolve_release(config)})
     resolved.mark_stored(())

@@ -11,15 +11,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from vitrail.engine.tasks import Task
 from vitrail.wire import WireError, decode, encode
 
 SCHEMA = 1
+_LONGEST_PATIENCE = 7 * 86400.0  # a week: longer nobody lets a message wait
 MAX_HEADER_BYTES = 4 * 2**20
 """What a header may add to the bytes of the tensors that were declared."""
 
@@ -47,7 +48,7 @@ class Hello(MessageContent):
 
     terms: dict[str, dict[str, Any]]
     weights: str = ""
-    patience: float = 0.0
+    patience: Annotated[float, Field(ge=0, le=_LONGEST_PATIENCE, allow_inf_nan=False)] = 0.0
 
 
 class TurnRequest(MessageContent):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,10 @@ class Keys:
     def roll(self) -> Path:
         """Names of the sites, and the files of their public keys."""
         return self.folder / "server" / "sites.json"
+
+    def list_sites(self) -> list[str]:
+        """The names of the sites whose keys are known."""
+        return [str(name) for name in json.loads(self.roll.read_text(encoding="utf-8"))]
 
     def public(self, site: str) -> Path:
         """A site's public key, as the coordinator has it."""
@@ -207,8 +212,3 @@ def find_certificate_problems(
         except (OSError, ValueError) as err:
             wrong.append(f"its private key cannot be read ({err})")
     return wrong
-
-
-def is_readable_by_others(private: Path) -> bool:
-    """Whether others than the owner may read a private key."""
-    return bool(private.stat().st_mode & 0o077)

@@ -1,11 +1,15 @@
-"""What carries messages: Flower's grid, or this process in tests and rehearsals."""
+"""What carries messages: Flower's Fleet interface, or this process in tests and rehearsals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from vitrail.engine.tasks import MissingReply
+
+MakeMessage = Callable[[str], bytes]
+"""Seals the message of one site, when its turn has come to be sent."""
+Answered = tuple[str, bytes | MissingReply]
 
 
 class Link(Protocol):
@@ -16,7 +20,8 @@ class Link(Protocol):
         ...
 
     def ask(
-        self, messages: Mapping[str, bytes], patience: float
-    ) -> dict[str, bytes | MissingReply]:
-        """Send a message to each of some sites; what each answered, or why there is nothing."""
+        self, sites: Sequence[str], make_message: MakeMessage, patience: float
+    ) -> Iterator[Answered]:
+        """Send a message to each of some sites; what each answered, or why there is nothing, in
+        the order in which it came. No more than one message is in memory at a time."""
         ...

@@ -15,11 +15,13 @@ from vitrail.config import load
 from vitrail.config.schema import Data
 from vitrail.data.load_images import load as load_images
 from vitrail.errors import VitrailError
-from vitrail.flower.flower_processes import is_listening
-from vitrail.flower.keys import Keys, find_certificate_problems, is_readable_by_others
+from vitrail.files import is_readable_by_others
+from vitrail.flower.keys import Keys, find_certificate_problems
 from vitrail.flower.node_key import fingerprint_key, read_public
-from vitrail.flower.run_terms import Terms, find_missing_classes, make_terms
+from vitrail.flower.ports import is_listening
+from vitrail.flower.run_terms import find_missing_classes, make_terms
 from vitrail.flower.site.site_config import SiteConfig
+from vitrail.flower.terms_digest import Terms
 from vitrail.rng import derive_server_key as seeded
 
 _ROOM = 2 * 2**30

@@ -7,8 +7,6 @@ that is in a message, and a path in the coordinator's file never leaves the coor
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,9 +19,8 @@ from vitrail.config.added_keys import write_new_defaults
 from vitrail.config.schema import Data, Partition, Run, Section
 from vitrail.engine.plan import Plan, make_plan
 from vitrail.errors import ConfigError
+from vitrail.flower.terms_digest import Terms
 from vitrail.models.network import Network
-
-Terms = dict[str, Any]
 
 FIXED_DATA_KEYS = ("classes", "image_size", "channels", "resize", "normalize", "augment", "views")
 """Keys of `[data]` that hold for everybody; the others are each site's own."""
@@ -83,12 +80,6 @@ def find_missing_classes(labels: npt.NDArray[np.int64], classes: Sequence[str]) 
     """The classes that no label names."""
     held = set(labels.tolist())
     return [name for i, name in enumerate(classes) if i not in held]
-
-
-def digest_terms(terms: Terms) -> str:
-    """A fingerprint of the terms: what an operator agreed to, and nothing else."""
-    text = json.dumps(terms, sort_keys=True, allow_nan=False)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def merge_terms(

@@ -65,7 +65,7 @@ class ImageGenerator(Generator):
 
 
 def diversity_loss(images: Tensor, noise: Tensor) -> Tensor:
-    """exp(-mean over pairs of |image_i - image_j| |noise_i - noise_j|): large where noise is ignored.
+    """exp(-mean over pairs of |image_i - image_j| |noise_i - noise_j|): large if noise is ignored.
 
     Distances are mean absolute differences (after Mao et al. 2019, arXiv:1903.05628).
     """

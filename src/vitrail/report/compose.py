@@ -134,7 +134,7 @@ def make_names(paths: Sequence[Path]) -> list[str]:
 def _open_run(run: Run, name: str, viewer: Viewer, tell: Tell) -> _ReportRun:
     viewer.check(run)
     try:
-        load_plugins(run.config.run.plugins, run.loaded.base)
+        load_plugins(run.config.run.plugins, run.loaded.base, stored=True)
     except VitrailError as err:  # perhaps they are not on this machine; the rest can be told
         tell(f"without the plug-ins of {name}: {err}")
     tell(f"reading {name}")

@@ -19,7 +19,7 @@ from vitrail.release.update import Update
 from vitrail.rng import Key
 from vitrail.secure_aggregation.cohort import Cohort, PublicKey, Signer
 from vitrail.secure_aggregation.masking import UpdateMasker, announce_key
-from vitrail.secure_aggregation.server import lift_update, masked_schema
+from vitrail.secure_aggregation.secure_sum import lift_update, masked_schema
 
 
 @dataclass(frozen=True)

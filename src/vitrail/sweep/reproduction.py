@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from vitrail.config.layers import choose_scale, read_file
+from vitrail.config.extends import choose_scale, read_file
 from vitrail.errors import ConfigError, suggest_name
 from vitrail.sweep.checkout import require_experiments
 

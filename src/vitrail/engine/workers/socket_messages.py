@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import socket
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
+from vitrail.engine.workers.byte_frames import (
+    ChannelClosedError as ChannelClosedError,
+)
+from vitrail.engine.workers.byte_frames import receive_frame, send_frame
 from vitrail.wire import decode, encode
-
-_LENGTH = struct.Struct("<Q")
-
-
-class ChannelClosedError(Exception):
-    """The other end is gone."""
 
 
 def send(
     channel: socket.socket, header: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None
 ) -> None:
     """Send one message; `ChannelClosedError` if nobody is there."""
-    raw = encode(header, tensors or {})
-    try:
-        channel.sendall(_LENGTH.pack(len(raw)))
-        channel.sendall(raw)
-    except OSError as err:
-        raise ChannelClosedError from err
+    send_frame(channel, encode(header, tensors or {}))
 
 
 def receive(channel: socket.socket) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Wait for one message; `ChannelClosedError` if the other end goes away first."""
-    (length,) = _LENGTH.unpack(_receive_exactly(channel, _LENGTH.size))
-    return decode(_receive_exactly(channel, length))
+    return decode(receive_frame(channel))
 
 
 def send_handles(channel: socket.socket, handles: Sequence[int]) -> None:
@@ -53,17 +44,3 @@ def receive_handles(channel: socket.socket, count: int) -> list[int]:
     if not data:
         raise ChannelClosedError
     return handles
-
-
-def _receive_exactly(channel: socket.socket, count: int) -> bytearray:
-    raw = bytearray(count)
-    view, at = memoryview(raw), 0
-    while at < count:
-        try:
-            got = channel.recv_into(view[at:])
-        except OSError as err:
-            raise ChannelClosedError from err
-        if got == 0:
-            raise ChannelClosedError
-        at += got
-    return raw

@@ -22,6 +22,7 @@ from vitrail.engine.tasks import MissingReply, Reply, RoundMessage, Task
 from vitrail.engine.workers.pool import Pool
 from vitrail.errors import ConfigError, RunError, VitrailError, suggest_name
 from vitrail.files import load_or_create_secret, write_json
+from vitrail.flower.coordinator.reply_order import put_in_order
 from vitrail.flower.envelope import (
     MAX_HEADER_BYTES,
     OpenedMessage,
@@ -30,6 +31,7 @@ from vitrail.flower.envelope import (
     unseal,
 )
 from vitrail.flower.link import Link
+from vitrail.flower.plain_text import clean_text
 from vitrail.flower.run_terms import is_audited, make_terms
 from vitrail.local.inputs import Rows
 from vitrail.models.network import Network
@@ -83,23 +85,38 @@ class RemoteSites:
         names = self._wait_for_sites()
         _check_suspected(plan, names)
         sender = MessageSender(self.link, self.run, MAX_HEADER_BYTES, folder)
-        replies = sender.ask(
-            "hello", dict.fromkeys(names, (body, {})), self.patience + self.timeout
-        )
         roster: Facts = {}
-        for name in names:
-            reply = replies[name]
-            if isinstance(reply, MissingReply):
-                raise RunError(
-                    f"site {name!r} does not take part: {reply.reason}",
-                    where=str(folder.path),
-                    hint="Start again when it is ready, or expect fewer sites.",
-                )
-            roster[name] = _read_facts(reply.body.get("facts"), name)
-            self.lacking[name] = [str(c) for c in reply.body.get("lacks", [])]
-            if plan.secure:
-                self.announced[name] = _read_key(reply.body.get("key"), name)
+        declined: dict[str, str] = {}
+        patience = self.patience + self.timeout
+        for name, reply in sender.ask("hello", names, lambda _: (body, {}), patience):
+            try:
+                roster[name] = self._read_hello(reply, name, plan)
+            except RunError as err:
+                declined[name] = clean_text(err.what)
+                folder.log(f"site {name} does not take part: {declined[name]}")
+        if len(roster) < self.expected:
+            reasons = "; ".join(f"{name}: {why}" for name, why in declined.items())
+            raise RunError(
+                f"{len(roster)} of {self.expected} sites take part ({reasons})",
+                where=str(folder.path),
+                hint="Start again when they are ready, or expect fewer sites.",
+            )
         return roster
+
+    def _read_hello(
+        self, reply: OpenedMessage | MissingReply, name: str, plan: Plan
+    ) -> dict[str, float]:
+        """What a site tells of itself; whatever is wrong with it costs that site, nothing else."""
+        if isinstance(reply, MissingReply):
+            raise RunError(reply.reason)
+        facts = _read_facts(reply.body.get("facts"), name)
+        lacking = reply.body.get("lacks", [])
+        if not isinstance(lacking, list) or not all(one in plan.classes for one in lacking):
+            raise RunError(f"the classes it says it lacks are none of this run's ({lacking!r:.80})")
+        if plan.secure:
+            self.announced[name] = _read_key(reply.body.get("key"), name)
+        self.lacking[name] = list(dict.fromkeys(lacking))
+        return facts
 
     def keys(self, plan: Plan) -> dict[str, PublicKey]:
         """What the sites announced when they enrolled."""
@@ -162,7 +179,8 @@ class RemoteSites:
         tables = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         sender = MessageSender(self.link, self.run, MAX_HEADER_BYTES, folder)
         there = self._present()
-        sender.ask("farewell", {site: ({"tables": tables}, {}) for site in there}, self.timeout)
+        for _ in sender.ask("farewell", there, lambda _: ({"tables": tables}, {}), self.timeout):
+            pass
 
     def prepare(
         self, plan: Plan, network: Network, pool: Pool, progress: Callable[[int, int], None]
@@ -206,6 +224,10 @@ def _read_key(raw: Any, site: str) -> PublicKey:
         raise RunError(f"site {site!r} announced no key for secure sums ({err})") from err
 
 
+Content = tuple[dict[str, Any], dict[str, Tensor]]
+MakeContent = Callable[[str], Content]
+
+
 @dataclass(frozen=True)
 class MessageSender:
     """Sends messages of one run and lets only the replies through that answer them."""
@@ -216,23 +238,24 @@ class MessageSender:
     folder: RunFolder
 
     def ask(
-        self,
-        kind: str,
-        bodies: dict[str, tuple[dict[str, Any], dict[str, Tensor]]],
-        patience: float,
-    ) -> dict[str, OpenedMessage | MissingReply]:
-        """One message of a kind to each site named; its reply opened and checked."""
-        sealed = {
-            site: seal(kind, self.run, site, body, tensors)
-            for site, (body, tensors) in bodies.items()
-        }
-        answers = self.link.ask(sealed, patience)
-        return {
-            site: self._check_reply(kind, site, raw, answers[site]) for site, raw in sealed.items()
-        }
+        self, kind: str, sites: Sequence[str], make_content: MakeContent, patience: float
+    ) -> Iterator[tuple[str, OpenedMessage | MissingReply]]:
+        """One message of a kind to each site, sealed when it is sent; replies opened and checked,
+        in the order of `sites`."""
+        sent: dict[str, str] = {}
+
+        def make_message(site: str) -> bytes:
+            body, tensors = make_content(site)
+            raw = seal(kind, self.run, site, body, tensors)
+            sent[site] = compute_message_id(raw)
+            return raw
+
+        answers = self.link.ask(sites, make_message, patience)
+        for site, raw in put_in_order(answers, sites, self.folder.server):
+            yield site, self._check_reply(kind, site, sent.get(site, ""), raw)
 
     def _check_reply(
-        self, kind: str, site: str, sent: bytes, raw: bytes | MissingReply
+        self, kind: str, site: str, sent: str, raw: bytes | MissingReply
     ) -> OpenedMessage | MissingReply:
         if isinstance(raw, MissingReply):
             return raw
@@ -240,18 +263,19 @@ class MessageSender:
             reply = unseal(raw, self.limit)
         except VitrailError as err:
             return self._log_refusal(site, str(err))
-        if (reply.run, reply.site, reply.answers) != (self.run, site, compute_message_id(sent)):
+        if (reply.run, reply.site, reply.answers) != (self.run, site, sent):
             return self._log_refusal(
                 site, f"it answers another message (of {reply.site!r}, run {reply.run!r})"
             )
         if reply.kind == "error":
-            return MissingReply(f"it says: {str(reply.body.get('sentence', 'nothing'))[:500]}")
+            said = clean_text(str(reply.body.get("sentence", "nothing")), 500)
+            return MissingReply(f"it says: {said}")
         if reply.kind != kind:
             return self._log_refusal(site, f"it is a {reply.kind!r:.40}, not a {kind!r}")
         return reply
 
     def _log_refusal(self, site: str, reason: str) -> MissingReply:
-        self.folder.log(f"refused a message of {site}: {reason}")
+        self.folder.log(f"refused a message of {site}: {clean_text(reason)}")
         return MissingReply(f"its message was refused: {reason}")
 
 
@@ -269,21 +293,20 @@ class RemotePool:
         """One message each way; the closing turn also brings what a site tells for audits."""
         closing = bool(tasks) and tasks[0].closing
         extra = {"audit": self._audit} if closing else {}
-        store = AssetStore(self.post.folder.server / "assets")
-        assets = {digest: store.get(digest) for task in tasks for digest in task.lacks}
-        bodies = {
-            task.site: (
-                {"task": task.header(), "digest": down.digest, **extra},
-                {**down.tensors, **pack_assets([assets[digest] for digest in task.lacks])},
-            )
-            for task in tasks
-        }
-        replies = self.post.ask("turn", bodies, self.timeout)
-        for task in tasks:
-            reply = replies[task.site]
-            if closing and isinstance(reply, OpenedMessage) and "told" in reply.body:
-                self._take_audit_table(task.site, reply.body["told"])
-            yield self._read_reply(reply)
+        assets = AssetStore(self.post.folder.server / "assets")
+        by_site = {task.site: task for task in tasks}
+
+        def make_content(site: str) -> Content:
+            task = by_site[site]
+            brought = pack_assets([assets.get(digest) for digest in task.lacks])
+            body = {"task": task.header(), "digest": down.digest, **extra}
+            return body, {**down.tensors, **brought}
+
+        sites = [task.site for task in tasks]
+        for site, letter in self.post.ask("turn", sites, make_content, self.timeout):
+            if closing and isinstance(letter, OpenedMessage) and "told" in letter.body:
+                self._take_audit_table(site, letter.body["told"])
+            yield self._read_reply(letter)
         if self._told:
             write_json(self.post.folder.server / SEPARABILITY_FILE, self._told)
 

@@ -1,40 +1,31 @@
-"""`vitrail flower server`: a SuperLink, the sites' keys registered with it, and one run."""
+"""`vitrail flower server`: one federation, coordinated by this process, over Flower's Fleet."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import tomli_w
-
 from vitrail.config import load
 from vitrail.config.debias_section import Debias
+from vitrail.engine.run import Progress
 from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.errors import ConfigError, RunError, suggest_name
-from vitrail.flower.flower_processes import (
-    find_program,
-    make_environment,
-    start_process,
-    stop_process,
-    wait_for_port,
-)
-from vitrail.flower.keys import Keys, find_certificate_problems, is_readable_by_others
+from vitrail.files import is_readable_by_others
+from vitrail.flower.coordinator.coordinate import run_federation
+from vitrail.flower.coordinator.fleet_link import FleetLink
+from vitrail.flower.coordinator.fleet_server import FleetServer
+from vitrail.flower.keys import Keys, find_certificate_problems
 from vitrail.flower.run_terms import make_terms
 
-APP = Path(__file__).parent.parent / "app"
-_NAME = "vitrail"
-_START_SECONDS = 60.0
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class SuperLinkSettings:
+class ServerSettings:
     """Where a coordinator listens and with which keys; `keys` None is insecure."""
 
     host: str = "127.0.0.1"
@@ -67,43 +58,15 @@ class SuperLinkSettings:
                 hint="chmod 600 it, and make new keys if somebody did.",
             )
 
-    def sites(self) -> list[str]:
+    def list_sites(self) -> list[str]:
         """The names of the sites whose keys are known."""
-        if self.keys is None:
-            return []
-        return [str(name) for name in json.loads(self.keys.roll.read_text(encoding="utf-8"))]
-
-    def command(self) -> list[str]:
-        """The SuperLink's command line."""
-        words = [find_program("flower-superlink"), "--host", self.host, "--port", str(self.port)]
-        words += ["--disable-runtime-dependency-installation", "--isolation", "subprocess"]
-        if self.keys is None:
-            return [*words, "--insecure"]
-        return [
-            *words,
-            *("--ssl-certfile", str(self.keys.certificate.resolve())),
-            *("--ssl-keyfile", str(self.keys.private.resolve())),
-            *("--ssl-ca-certfile", str(self.keys.authority.resolve())),
-            "--enable-supernode-auth",
-        ]
-
-    @property
-    def here(self) -> str:
-        """Where it is reached from its own machine."""
-        return "127.0.0.1" if self.host in ("0.0.0.0", "::", "") else self.host
-
-    def connection(self) -> dict[str, object]:
-        """How Flower's own commands reach it."""
-        settings: dict[str, object] = {"address": f"{self.here}:{self.port}"}
-        if self.keys is None:
-            return {**settings, "insecure": True}
-        return {**settings, "root-certificates": str(self.keys.authority.resolve())}
+        return [] if self.keys is None else self.keys.list_sites()
 
 
 def run_server(
     file: Path,
     out: Path,
-    server: SuperLinkSettings,
+    server: ServerSettings,
     tell: Tell,
     sites: int | None = None,
     timeout: float = 600.0,
@@ -117,25 +80,25 @@ def run_server(
         folder.check_free()
         make_terms(load(file).config)
     server.check()
-    playing = _list_participants(server, load(file).config.debias)
-    expected = len(playing) if sites is None else sites
+    loaded = load(file)
+    participants = _list_participants(server, loaded.config.debias)
+    expected = len(participants) if sites is None else sites
     if expected < 1:
         raise ConfigError("nobody says how many sites to wait for", where="--sites")
-    asked: dict[str, object] = {
-        "config": str(file.resolve()),
-        "out": str(out.resolve()),
-        "sites": expected,
-        "timeout": float(timeout),
-        "patience": float(patience),
-        "insecure": server.keys is None,
-    }
-    with _make_scratch_folder() as scratch, _run_superlink(server, scratch):
-        for name in server.sites():
-            assert server.keys is not None
-            key = str(server.keys.public(name).resolve())
-            _run_flwr(scratch, "supernode", "register", key, _NAME, "--name", name)
+    with (
+        _make_scratch_folder() as scratch,
+        FleetServer(server.host, server.port, server.keys, scratch) as fleet,
+    ):
         tell(f"listening on {server.host}:{server.port}, waiting for {expected} sites")
-        _submit_run(scratch, asked, tell)
+        run_federation(
+            FleetLink(fleet),
+            loaded,
+            out,
+            sites=expected,
+            timeout=timeout,
+            patience=patience,
+            on_round=lambda progress: _tell_round(progress, tell),
+        )
     if not (folder.server / "finished").exists():
         raise RunError(
             "the federation stopped before its end",
@@ -145,9 +108,9 @@ def run_server(
     return folder
 
 
-def _list_participants(server: SuperLinkSettings, debias: Debias) -> list[str]:
+def _list_participants(server: ServerSettings, debias: Debias) -> list[str]:
     """The sites with keys that are not left out; whoever is named must have one."""
-    known = server.sites()
+    known = server.list_sites()
     for name in debias.suspected if known else ():
         if name not in known:
             raise ConfigError(
@@ -158,9 +121,9 @@ def _list_participants(server: SuperLinkSettings, debias: Debias) -> list[str]:
     return [name for name in known if name not in debias.left_out]
 
 
-@contextlib.contextmanager
+@contextmanager
 def _make_scratch_folder() -> Iterator[Path]:
-    """A folder for Flower's own files, gone afterwards; what matters is in the run folder."""
+    """A folder for messages under way, gone afterwards; what matters is in the run folder."""
     scratch = Path(tempfile.mkdtemp(prefix="vitrail-flower-"))
     try:
         yield scratch
@@ -168,63 +131,12 @@ def _make_scratch_folder() -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def _run_superlink(server: SuperLinkSettings, scratch: Path) -> Iterator[None]:
-    config = {"superlink": {"default": _NAME, _NAME: server.connection()}}
-    (scratch / "config.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
-    log = scratch / "superlink.log"
-    with log.open("wb") as handle:
-        process = start_process(server.command(), scratch, handle)
-        try:
-            wait_for_port(server.here, server.port, process, _START_SECONDS)
-            yield
-        except RunError as err:
-            err.add_note(log.read_text(errors="replace")[-2000:])
-            raise
-        finally:
-            stop_process(process)
-
-
-def _run_flwr(scratch: Path, *words: str) -> None:
-    done = subprocess.run(
-        [find_program("flwr"), *words],
-        env=make_environment(scratch),
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        output = (done.stdout + done.stderr).strip().splitlines()
-        raise RunError(f"flwr {words[0]} failed: {' '.join(output)[-400:]}")
-
-
-def _submit_run(scratch: Path, asked: dict[str, object], tell: Tell) -> None:
-    """Submit the run and pass on what it says until it ends."""
-    settings = scratch / "run.toml"
-    settings.write_text(tomli_w.dumps(asked), encoding="utf-8")
-    app = scratch / "app"
-    shutil.copytree(APP, app)
-    command = [
-        find_program("flwr"),
-        "run",
-        str(app),
-        _NAME,
-        "--stream",
-        "--run-config",
-        str(settings),
-    ]
-    process = subprocess.Popen(
-        command,
-        env=make_environment(scratch),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "vitrail: " in line:
-                tell(line.strip().split("vitrail: ", 1)[1])
-    finally:
-        if process.poll() is None:
-            process.terminate()
-        process.wait()
+def _tell_round(progress: Progress, tell: Tell) -> None:
+    """One line a round."""
+    if progress.note and progress.note != "closing":
+        return
+    head = "final" if progress.note else f"round {progress.round}/{progress.rounds}"
+    accuracy = "" if progress.accuracy is None else f"  accuracy {progress.accuracy:.3f}"
+    away = f"  without {progress.dropped}" if progress.dropped else ""
+    refused = f"  refused {progress.refused}" if progress.refused else ""
+    tell(f"{head}{accuracy}  sites {progress.sites}{away}{refused}")

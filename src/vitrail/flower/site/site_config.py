@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import time
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vitrail.config.load import Loaded, to_config_error
-from vitrail.config.schema import Section
-from vitrail.data.inspect.guess import guess_data
-from vitrail.engine.storage.run_folder import RunFolder
-from vitrail.errors import ConfigError
+from vitrail.config.section import Section
+from vitrail.errors import ConfigError, RunError
 from vitrail.files import (
     load_or_create_secret,
     make_folder_name,
@@ -24,10 +25,18 @@ from vitrail.files import (
     write_json,
     write_text,
 )
-from vitrail.flower.run_terms import Terms, digest_terms, merge_terms
-from vitrail.rng import Key
+from vitrail.flower.plain_text import clean_text
+from vitrail.flower.site.limits import SiteLimits
+from vitrail.flower.terms_digest import Terms, digest_terms
+
+if TYPE_CHECKING:  # they import torch, which the process that keeps the connection does without
+    from vitrail.engine.storage.run_folder import RunFolder
+    from vitrail.rng import Key
 
 _POLL_SECONDS = 0.5
+_MOST_PROPOSALS = 3
+FAREWELL_FILE = "parted"
+"""The file that says the coordinator has everything it needs from this site."""
 _LONGEST = 4000  # characters of one entry of the log
 
 
@@ -47,6 +56,16 @@ class SiteFile(BaseModel):
     site: SiteSection
     data: dict[str, Any]
     run: dict[str, Any] = {}
+    limits: SiteLimits = SiteLimits()
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A run that a coordinator proposes: the digest of its terms, and what they mean here."""
+
+    run: str
+    digest: str
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -58,6 +77,7 @@ class SiteConfig:
     data: dict[str, Any]
     run: dict[str, Any]
     folder: Path
+    limits: SiteLimits = field(default_factory=SiteLimits)
 
     @staticmethod
     def open(file: str | Path) -> SiteConfig:
@@ -74,10 +94,29 @@ class SiteConfig:
             raise to_config_error(err, str(path), SiteFile) from None
         base = path.resolve().parent
         site = read.site
-        return SiteConfig(path.resolve(), site.name, read.data, read.run, base / site.folder)
+        folder = base / site.folder
+        return SiteConfig(path.resolve(), site.name, read.data, read.run, folder, read.limits)
+
+    @contextmanager
+    def hold_lock(self) -> Iterator[None]:
+        """Nobody else answers for this site inside the block; the system lets go when it ends."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.chmod(0o700)  # whoever made it
+        with (self.folder / "lock").open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as err:
+                raise RunError(
+                    "another process answers for this site already",
+                    where=str(self.folder),
+                    hint="One `vitrail flower site` a site: end the other one first.",
+                ) from err
+            yield
 
     def secret(self) -> Key:
         """The root of the site's draws: made here once, readable by nobody else, never sent."""
+        from vitrail.rng import Key
+
         return Key(load_or_create_secret(self.folder / "secret", "the site's secret"))
 
     def log(self, text: str) -> None:
@@ -88,51 +127,67 @@ class SiteConfig:
             report_write_errors(path),
             path.open("a", encoding="utf-8", errors="backslashreplace") as handle,
         ):
-            handle.write(f"{stamp} {text[-_LONGEST:]}\n")
+            lines = [clean_text(line, _LONGEST) for line in text[-_LONGEST:].splitlines()]
+            handle.write(f"{stamp} " + "\n".join(lines) + "\n")
 
     def merge_terms(self, terms: Terms, begun: bool = False) -> Loaded:
         """The terms of a federation with this site's own data and machine."""
+        from vitrail.flower.run_terms import merge_terms
+
         return merge_terms(
             terms, self.name, self.data, self.run, self.file.parent, str(self.file), begun
         )
 
     def run_folder(self, run: str) -> RunFolder:
         """Where this site keeps what belongs to one run."""
+        from vitrail.engine.storage.run_folder import RunFolder
+
         return RunFolder(self.folder / "runs" / make_folder_name(run))
 
-    def propose(self, run: str, terms: Terms) -> None:
-        """Put terms before the operator."""
-        write_json(self._file(run, "proposed"), {"run": run, "terms": terms})
+    def propose(self, run: str, terms: Terms, lines: Sequence[str]) -> None:
+        """Put terms before the operator: `lines` say what they mean here."""
+        waiting = [one for one in self.proposals() if one.run != run]
+        if len(waiting) >= _MOST_PROPOSALS:
+            raise RunError(f"{len(waiting)} other runs wait for the operator of this site")
+        content = {"run": run, "digest": digest_terms(terms), "lines": list(lines)}
+        write_json(self._file(run, "proposed"), {**content, "terms": terms})
 
-    def proposals(self) -> list[tuple[str, Terms]]:
+    def proposals(self) -> list[Proposal]:
         """Terms that nobody has answered yet."""
-        open_terms = []
+        proposals = []
         for path in sorted((self.folder / "terms").glob("*.proposed.json")):
             raw = json.loads(path.read_text(encoding="utf-8"))
-            if self.read_answer(raw["run"], raw["terms"]) is None:
-                open_terms.append((raw["run"], raw["terms"]))
-        return open_terms
+            proposal = Proposal(raw["run"], raw["digest"], tuple(raw["lines"]))
+            if self.read_answer(proposal.run, proposal.digest) is None:
+                proposals.append(proposal)
+        return proposals
 
-    def decide(self, run: str, terms: Terms, yes: bool) -> None:
+    def decide(self, proposal: Proposal, yes: bool) -> None:
         """Keep the operator's answer."""
-        write_json(self._file(run, "answer"), {"digest": digest_terms(terms), "yes": yes})
+        write_json(self._file(proposal.run, "answer"), {"digest": proposal.digest, "yes": yes})
 
-    def read_answer(self, run: str, terms: Terms) -> bool | None:
+    def read_answer(self, run: str, digest: str) -> bool | None:
         """The operator's answer to exactly these terms, or None if there is none yet."""
         path = self._file(run, "answer")
         if not path.exists():
             return None
         raw = json.loads(path.read_text(encoding="utf-8"))
-        return bool(raw["yes"]) if raw["digest"] == digest_terms(terms) else None
+        return bool(raw["yes"]) if raw["digest"] == digest else None
 
-    def wait(self, run: str, terms: Terms, patience: float) -> bool:
+    def wait(self, run: str, terms: Terms, lines: Sequence[str], patience: float) -> bool:
         """Put terms before the operator and wait for the answer; no answer is a no."""
-        if self.read_answer(run, terms) is None:
-            self.propose(run, terms)
+        digest = digest_terms(terms)
+        if self.read_answer(run, digest) is None:
+            self.propose(run, terms, lines)
         deadline = time.monotonic() + patience
-        while (answer := self.read_answer(run, terms)) is None and time.monotonic() < deadline:
+        while (yes := self.read_answer(run, digest)) is None and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
-        return bool(answer)
+        return bool(yes)
+
+    def finished_runs(self) -> list[str]:
+        """The runs whose coordinator has everything it needs from this site."""
+        marks = self.folder.glob(f"runs/*/server/{FAREWELL_FILE}")
+        return [path.parent.parent.name for path in marks]
 
     def _file(self, run: str, kind: str) -> Path:
         return self.folder / "terms" / f"{make_folder_name(run)}.{kind}.json"
@@ -144,6 +199,8 @@ def write_site(file: Path, name: str, images: Path) -> Path:
         if SiteConfig.open(file).name != name:
             raise ConfigError(f"this file belongs to another site than {name!r}", where=str(file))
         return file
+    from vitrail.data.inspect.guess import guess_data
+
     data = guess_data(images.resolve()).model_dump(mode="json", exclude_defaults=True)
     tree = {"site": {"name": name, "folder": f"{make_folder_name(name)}-site"}, "data": data}
     write_text(file, tomli_w.dumps(tree))

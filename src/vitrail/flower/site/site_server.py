@@ -46,7 +46,8 @@ from vitrail.flower.envelope import (
     unseal,
 )
 from vitrail.flower.run_terms import find_missing_classes, has_local_reference, is_audited
-from vitrail.flower.site.site_config import SiteConfig
+from vitrail.flower.site.consent import summarize_terms
+from vitrail.flower.site.site_config import FAREWELL_FILE, SiteConfig
 from vitrail.flower.site.site_errors import Refusal, describe_error
 from vitrail.methods.base.method import RunSetup
 from vitrail.methods.base.server import Server
@@ -60,9 +61,6 @@ from vitrail.runs.opened_run import Run
 from vitrail.runs.reopen import attach_features
 from vitrail.secure_aggregation.cohort import Signer
 from vitrail.secure_aggregation.masking import announce_key
-
-FAREWELL_FILE = "parted"
-"""The file that says the coordinator has everything it needs from this site."""
 
 Answer = tuple[dict[str, Any], Mapping[str, Tensor]]
 
@@ -79,7 +77,8 @@ class _SiteRun:
 
 class SiteServer:
     """Answers the coordinator's messages. `seeded` draws as a simulation does, for tests only;
-    `signer` signs for this site and knows the others."""
+    `signer` signs for this site and knows the others. The images and the network of the run that
+    was asked about last are kept."""
 
     def __init__(
         self, config: SiteConfig, seeded: bool = False, signer: Signer | None = None
@@ -87,6 +86,8 @@ class SiteServer:
         self.config = config
         self.seeded = seeded
         self.signer = signer
+        self._current: tuple[str, _SiteRun] | None = None
+        self._host: Host | None = None
 
     def answer(self, raw: bytes) -> bytes:
         """The reply to a message; that there is none is a reply too, with the kind of reason."""
@@ -130,9 +131,10 @@ class SiteServer:
         loaded = replace(loaded, config=resolve_config(loaded))
         if begun and fingerprint_run(folder.open()) != fingerprint_run(loaded):
             raise Refusal("this run has begun here under other terms")
-        if not begun and not self.config.wait(message.run, asked.terms, asked.patience):
+        site_run = self._open_run(message.run, folder.open() if begun else loaded)
+        if not begun and not self._is_agreed(message.run, asked, site_run):
+            self._current = None
             raise Refusal("the operator of this site has not agreed to the terms of this run")
-        site_run = self._open_run(folder, folder.open() if begun else loaded)
         if not begun:
             if site_run.plan.card.get("digest", "") != asked.weights:
                 raise Refusal(
@@ -148,6 +150,12 @@ class SiteServer:
                 announce_key(secret, message.run, self.config.name, 0, self.signer)
             )
         return reply, {}
+
+    def _is_agreed(self, run: str, asked: Hello, site_run: _SiteRun) -> bool:
+        """Whether the operator says yes to what these terms mean for the images of this site."""
+        examples = len(site_run.federation.sites[self.config.name].train)
+        lines = summarize_terms(self.config, asked.terms, examples)
+        return self.config.wait(run, asked.terms, lines, asked.patience)
 
     def _enroll(self, site_run: _SiteRun) -> dict[str, Any]:
         """What the method asks for, and which classes there are none of; each has its line."""
@@ -179,7 +187,9 @@ class SiteServer:
         folder = self.config.run_folder(message.run)
         if not folder.config_file.exists():
             raise Refusal(f"nobody here agreed to the run {message.run!r:.40}")
-        site_run = self._open_run(folder, folder.open())
+        if problem := self.config.limits.find_problem(self.config.folder):
+            raise Refusal(problem)
+        site_run = self._open_run(message.run, folder.open())
         _check_round(task, site_run.plan.config.run.rounds)
         stage = "closing" if closing else site_run.plan.stage_at(task.round).stage.name
         tensors, assets = unpack_assets(message.tensors)
@@ -192,7 +202,7 @@ class SiteServer:
         for asset in assets:
             store.put(asset)
         began = time.perf_counter()
-        pool = InProcessPool(self._make_host(site_run, message.run))
+        pool = InProcessPool(self._get_host(site_run, message.run))
         try:
             reply = pool.host.turn(task, RoundMessage(task.round, tensors, mark))
             received = sum(t.nbytes for t in message.tensors.values())
@@ -214,6 +224,7 @@ class SiteServer:
         if tables:
             write_json(file, tables)
         write_text(folder.server / FAREWELL_FILE, "")
+        self._current = self._host = None
         return {}, {}
 
     def _write_metrics(
@@ -265,20 +276,29 @@ class SiteServer:
         )
         Checkpoints(site_run.folder.server).save(server, versions, round_, identity)
 
-    def _open_run(self, folder: RunFolder, loaded: Loaded) -> _SiteRun:
+    def _open_run(self, run: str, loaded: Loaded) -> _SiteRun:
+        """What was built for this run before, or all of it anew: one run at a time."""
+        if self._current is not None and self._current[0] == run:
+            return self._current[1]
+        self._host = None
         federation = load_federation(loaded)
         plan, network = plan_run(loaded, federation)
         setup = RunSetup(plan.optimizer, network, examples=plan.setting.examples)
         plan.method.check_run(setup)
-        return _SiteRun(folder, plan, network, federation)
+        self._current = (run, _SiteRun(self.config.run_folder(run), plan, network, federation))
+        return self._current[1]
 
     def _root(self) -> Key | None:
         return None if self.seeded else self.config.secret()
 
-    def _make_host(self, site_run: _SiteRun, run: str) -> Host:
+    def _get_host(self, site_run: _SiteRun, run: str) -> Host:
+        """The host of the run, with features computed once."""
+        if self._host is not None:
+            return self._host
         host = make_host(site_run.plan, site_run.network, site_run.federation, site_run.folder.path)
         host.root, host.run, host.signer = self._root(), run, self.signer
-        return attach_features(host, site_run.federation)
+        self._host = attach_features(host, site_run.federation)
+        return self._host
 
 
 def _check_round(task: Task, rounds: int) -> None:
