@@ -11,8 +11,6 @@ from typing import Any
 from vitrail.errors import RunError
 from vitrail.files import report_write_errors
 
-_TAIL = 8192
-
 
 def is_remark(line: Mapping[str, Any]) -> bool:
     """Whether a line is about a part of a release, whose own line counts its bytes already."""
