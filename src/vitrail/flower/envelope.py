@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from vitrail.engine.tasks import Task
+from vitrail.release.ledger_heads import KeptHead
 from vitrail.wire import WireError, decode, encode
 
 SCHEMA = 1
@@ -52,17 +53,20 @@ class Hello(MessageContent):
 
 
 class TurnRequest(MessageContent):
-    """One turn; `audit` asks a closing one for what audits compare."""
+    """One turn; `audit` asks a closing one for what audits compare. `countersigned` is the last
+    head of the site's ledger that the coordinator knows."""
 
     task: Task
     digest: str
     audit: bool = False
+    countersigned: KeptHead | None = None
 
 
 class Farewell(MessageContent):
     """The run is over; what every site told for the audits."""
 
     tables: dict[str, dict[str, Any]] = {}
+    countersigned: KeptHead | None = None
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def add_to_chain(body: bytes, before: str) -> tuple[bytes, str]:
 def read_end(handle: int) -> tuple[int, str]:
     """The size and the last hash of an open ledger, from its end; a torn last line is cut off."""
     size = os.fstat(handle).st_size
-    end = _find_last_line_end(handle, size)
+    end = find_last_line_end(handle, size)
     if end < size:
         os.ftruncate(handle, end)
     last = os.pread(handle, min(end, _SUFFIX_BYTES), max(0, end - _SUFFIX_BYTES))
@@ -118,7 +118,7 @@ def _begin_chain() -> hashlib._Hash:
     return hashlib.sha256(b"vitrail ledger start\n")
 
 
-def _find_last_line_end(handle: int, size: int) -> int:
+def find_last_line_end(handle: int, size: int) -> int:
     """Where the last whole line ends, looked for from the end."""
     stop = size
     while stop > 0:

@@ -98,6 +98,7 @@ def run_server(
             timeout=timeout,
             patience=patience,
             on_round=lambda progress: _tell_round(progress, tell),
+            keys=server.keys,
         )
     if not (folder.server / "finished").exists():
         raise RunError(
