@@ -14,6 +14,7 @@ from pathlib import Path
 from vitrail.config import load
 from vitrail.config.schema import Data
 from vitrail.data.load_images import load as load_images
+from vitrail.data.shared_memory import use_site_cache
 from vitrail.errors import VitrailError
 from vitrail.files import is_readable_by_others
 from vitrail.flower.keys import Keys, find_certificate_problems
@@ -124,6 +125,7 @@ def _check_site(file: Path, terms: Terms | None) -> Iterator[CheckResult]:
     free = shutil.disk_usage(existing).free
     yield CheckResult("disk", free > _ROOM, f"{free / 2**30:.1f} GiB free")
     try:
+        use_site_cache(site.folder)
         data, base = _resolve_data(site, terms)
         images = load_images(data, base, seeded(0))
     except VitrailError as err:
