@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import threading
 import time
 from pathlib import Path
@@ -23,6 +25,7 @@ from vitrail.flower.keys import Keys, find_certificate_problems, locate_peer_key
 from vitrail.flower.node_key import fingerprint_key, make_node_key, read_public
 from vitrail.flower.node_signer import NodeSigner
 from vitrail.flower.ports import find_free_port
+from vitrail.flower.preflight import examine
 from vitrail.flower.site.fleet_client import FleetClient
 from vitrail.flower.trusted_keys import read_trusted_keys
 
@@ -173,6 +176,23 @@ def test_the_list_names_every_key(keys):
     assert [line.split()[0] for line in lines] == ["east", "north", "east", "west"]
     assert all("SHA256:" in line for line in lines)
     assert ["revoked" in line for line in lines] == [False, False, True, True]
+
+
+def test_the_commands_of_the_guide_work_in_its_order(project, tmp_path, monkeypatch):
+    page = (project / "docs" / "how-to" / "manage-keys.md").read_text()
+    commands = re.findall(r"^    vitrail flower (keys .*)$", page, re.M)
+    assert len(commands) == 7
+    monkeypatch.chdir(tmp_path)
+    make_keys("keys", SITES, ["localhost"])
+    for number, command in enumerate(commands):
+        if "node.pub" in command:  # what a site has just sent
+            public = make_node_key(tmp_path / str(number))
+            (tmp_path / "node.pub").write_bytes(public.read_bytes())
+        done = CliRunner().invoke(flower, shlex.split(command))
+        assert done.exit_code == 0, (command, done.exception)
+    assert sorted(Keys(tmp_path / "keys").list_sites()) == [*SITES[:2], "south", "west"]
+    said = {line.what: line.says for line in examine(None, None, None, tmp_path / "keys")}
+    assert said["certificate"].startswith("valid until 20")
 
 
 def wait_until(true, seconds: float = 30.0) -> None:

@@ -254,3 +254,9 @@ def find_certificate_problems(
         except (OSError, ValueError) as err:
             wrong.append(f"its private key cannot be read ({err})")
     return wrong
+
+
+def read_last_day(certificate: Path) -> str:
+    """The last day on which a certificate is valid."""
+    issued = x509.load_pem_x509_certificate(certificate.read_bytes())
+    return f"{issued.not_valid_after_utc:%Y-%m-%d}"
