@@ -20,14 +20,16 @@ from vitrail.errors import RunError
 from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.coordinator.head_keeper import HeadKeeper
 from vitrail.flower.envelope import OpenedMessage, compute_message_id, seal, unseal
+from vitrail.flower.key_roll import revoke_site, rotate_site
 from vitrail.flower.keys import Keys, make_keys
 from vitrail.flower.node_signer import NodeSigner
+from vitrail.flower.renew_certificate import rotate_server
 from vitrail.flower.site.ledger_witness import LedgerWitness
 from vitrail.flower.site.site_errors import Refusal
 from vitrail.flower.site.site_server import SiteServer
 from vitrail.release.ledger import Ledger
 from vitrail.release.ledger_chain import walk_chain
-from vitrail.release.ledger_heads import HEADS_FILE, HeadFile
+from vitrail.release.ledger_heads import HEADS_FILE, HeadFile, KeptHead
 
 SITES = ("east", "north", "west")
 TERMS = {"run": {"rounds": 2, "batch_size": 8, "seed": 5, "local_reference": False}}
@@ -222,6 +224,35 @@ def test_with_keys_a_head_needs_the_sites_signature(signed, tmp_path):
             isinstance(refused, MissingReply) and "not signed with its node key" in refused.reason
         )
     assert keeper.receive("north", 1, OpenedMessage("turn", "run", "north", told, {})).body == told
+
+
+def test_heads_before_and_after_a_new_key_verify(made):
+    """A site's key changes in the middle of a run, and the certificate too."""
+    keeper_run = HeadFile(made.run / "server" / HEADS_FILE).read()[0].run
+    rotate_site(made.keys, "north")
+    rotate_server(made.keys, (), 30)
+    site = SiteFolder(made.site(), "north")
+    site.ledger().write({"kind": "release", "round": 4, "message": "m"})
+    keeper = HeadKeeper(RunFolder(made.run), keeper_run, made.keys)
+    witness = LedgerWitness(site, keeper_run, NodeSigner(made.keys.site("north")), strict=True)
+    body = witness.tell(4)
+    assert not isinstance(
+        keeper.receive("north", 4, OpenedMessage("turn", keeper_run, "north", body, {})),
+        MissingReply,
+    )
+    witness.take(KeptHead(**keeper.make_content("north")["countersigned"]))
+    for words in (
+        (made.run, "--keys", made.keys.folder),
+        (made.site(), "--keys", made.keys.site("north")),
+    ):
+        found = verify(*words)
+        assert found.exit_code == 0 and "north: 4 heads" in found.output, found.output
+        signers = next(line for line in found.output.splitlines() if "north: 4 heads" in line)
+        assert signers.count("SHA256:") == 2
+    revoke_site(made.keys, "north")
+    refused = keeper.receive("north", 5, OpenedMessage("turn", keeper_run, "north", body, {}))
+    assert isinstance(refused, MissingReply) and "no longer accepted" in refused.reason
+    assert verify(made.run, "--keys", made.keys.folder).exit_code == 0
 
 
 def test_a_site_takes_no_head_but_its_own_coordinators(signed, tmp_path):

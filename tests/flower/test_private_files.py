@@ -10,6 +10,7 @@ import pytest
 
 from vitrail.data.shared_memory import SITE_CACHE, get_cache_path
 from vitrail.engine.federation import Federation
+from vitrail.errors import RunError
 from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.envelope import seal, unseal
 from vitrail.flower.preflight import examine
@@ -51,6 +52,17 @@ def test_what_exists_already_is_taken_away_from_others(tmp_path, loose_umask):
     (folder / "later").mkdir()
     (folder / "later" / "x").write_text("x")
     assert list_open(folder) == []
+
+
+def test_a_file_of_another_account_is_said(tmp_path, monkeypatch, loose_umask):
+    (tmp_path / "theirs").write_text("x")
+
+    def refuse(path, mode):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    with pytest.raises(RunError, match="may not change that"):
+        repair_permissions(tmp_path)
 
 
 def test_a_resident_process_keeps_images_and_everything_else_in_the_sites_folder(

@@ -265,6 +265,8 @@ def test_keys_decide_who_takes_part(birds, field) -> None:
     assert "does not know this site's key" in (root / "revoked.log").read_text()
     for name, folder in (("east", "at-east"), ("north", "at-north")):
         site_run = next((root / folder).glob("runs/*"))
+        files = [path for path in (root / folder).rglob("*") if not path.is_symlink()]
+        assert not [path for path in files if path.stat().st_mode & 0o077]
         assert [len(HeadFile(site_run / "sites" / name / HEADS_FILE).read())] == [2]
     checks = verify_ledgers(root / "run", keys=read_trusted_keys(keys.folder))
     assert [check.site for check in checks] == ["east", "north"]

@@ -126,4 +126,6 @@ def read_told_head(raw: Any) -> ToldHead:
     try:
         return ToldHead.model_validate_json(json.dumps(raw))
     except ValidationError as err:
-        raise ValueError("it carries no head of its ledger") from err
+        raise ValueError(
+            "it carries no head of its ledger, as the same version of vitrail would"
+        ) from err

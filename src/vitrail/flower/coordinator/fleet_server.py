@@ -30,6 +30,7 @@ from flwr.superlink.main import create_app
 from vitrail.errors import ConfigError, RunError
 from vitrail.flower.coordinator.disk_store import DiskObjectStore
 from vitrail.flower.keys import Keys
+from vitrail.flower.node_key import read_public
 
 _FLEET = "/v1/fleet/"
 ROUTES = frozenset(
@@ -153,12 +154,16 @@ class FleetServer:
     def _read_roll_stamp(self) -> tuple[int, ...]:
         """What changes whenever the roll is replaced."""
         assert self.keys is not None
-        stat = self.keys.roll.stat()
+        try:
+            stat = self.keys.roll.stat()
+        except OSError as err:
+            where = str(self.keys.roll)
+            raise RunError(f"the roll of sites is gone ({err.strerror})", where=where) from err
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
     def _load_public(self, site: str) -> bytes:
         assert self.keys is not None
-        public = serialization.load_ssh_public_key(self.keys.public(site).read_bytes())
+        public = serialization.load_ssh_public_key(read_public(self.keys.public(site)))
         assert isinstance(public, ec.EllipticCurvePublicKey)
         return public_key_to_bytes(public)
 

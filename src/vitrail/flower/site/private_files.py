@@ -8,6 +8,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+from vitrail.errors import RunError
+
 _OTHERS = 0o077
 _SCRATCH = "scratch"
 
@@ -26,11 +28,25 @@ def repair_permissions(folder: Path) -> int:
     changed = 0
     for at, folders, files in os.walk(folder):
         for path in (Path(at), *(Path(at) / name for name in (*folders, *files))):
-            mode = path.lstat().st_mode
-            if not stat.S_ISLNK(mode) and mode & _OTHERS:
-                path.chmod(stat.S_IMODE(mode) & ~_OTHERS)
-                changed += 1
+            changed += _close_to_others(path)
     return changed
+
+
+def _close_to_others(path: Path) -> bool:
+    try:
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode) or not mode & _OTHERS:
+            return False
+        path.chmod(stat.S_IMODE(mode) & ~_OTHERS)
+    except FileNotFoundError:  # a temporary file of somebody who is still at work
+        return False
+    except OSError as err:
+        raise RunError(
+            f"{path.name} is open to others, and this account may not change that ({err.strerror})",
+            where=str(path.parent),
+            hint="Make this account the owner of all files of the site's folder.",
+        ) from err
+    return True
 
 
 def use_private_scratch(folder: Path) -> None:
