@@ -43,13 +43,14 @@ def report_write_errors(path: Path) -> Iterator[None]:
         ) from err
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file atomically and durably."""
+def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write a file atomically and durably, never with looser permissions than `mode`."""
     with report_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
         try:
-            with temporary.open("wb") as handle:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            with os.fdopen(os.open(temporary, flags, mode), "wb") as handle:
                 handle.write(data)
                 handle.flush()
                 os.fsync(handle.fileno())

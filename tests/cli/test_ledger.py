@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vitrail.cli.app import app
-from vitrail.errors import RunError
+from vitrail.errors import ConfigError, RunError
 
 GROUP = {"norm": "group"}
 
@@ -132,3 +132,20 @@ def test_shared_images_are_counted_once_and_mechanisms_are_whole_words(tiny, tmp
     assert shown(run.path, "--site", "site-02").output == found.output.replace(
         f"written: {tmp_path / 'one.json'}\n", ""
     )
+
+
+def test_verify_says_what_was_checked_and_names_the_first_line_that_does_not_fit(tiny):
+    run = tiny(run={"local_reference": False})
+    held = shown(run.path, "--verify")
+    assert held.exit_code == 0 and held.output.count("lines, all chained") == len(run.sites)
+    file = run.path / "sites" / run.sites[1] / "ledger.jsonl"
+    rows = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*rows[:2], *rows[3:]]))
+    with pytest.raises(RunError, match=f"the ledger of {run.sites[1]} does not hold: line 3 "):
+        shown(run.path, "--verify")
+    file.write_bytes(b"".join(row.split(b',"chain"')[0] + b"}\n" for row in rows))
+    old = shown(run.path, "--verify")  # as an older version wrote it
+    assert old.exit_code == 0 and f"{len(rows)} lines, not chained" in old.output
+    for words in (["--verify", "--site", run.sites[0]], ["--heads", file]):
+        with pytest.raises(ConfigError):
+            shown(run.path, *words)

@@ -20,9 +20,13 @@ from vitrail.engine.tasks import MissingReply
 from vitrail.files import read_tensors
 from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.envelope import unseal
+from vitrail.flower.key_roll import revoke_site
 from vitrail.flower.keys import make_keys
 from vitrail.flower.node_key import make_node_key
 from vitrail.flower.ports import find_free_port
+from vitrail.flower.trusted_keys import read_trusted_keys
+from vitrail.release.ledger_heads import HEADS_FILE, HeadFile
+from vitrail.runs.verify_ledgers import verify_ledgers
 
 pytest.importorskip("flwr")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -222,7 +226,9 @@ def test_keys_decide_who_takes_part(birds, field) -> None:
     terms = {"run": {"rounds": 1, "batch_size": 8, "seed": 5}, "release": {"secure_sum": True}}
     (root / "fed.toml").write_text(dump(birds.coordinator(**terms).config))
     own = {"north": make_node_key(root / "own")}  # east's key is the coordinator's work
-    keys = make_keys(root / "keys", ["east", "north"], ["localhost", "127.0.0.1"], own=own)
+    names = ["east", "north", "west"]
+    keys = make_keys(root / "keys", names, ["localhost", "127.0.0.1"], own=own)
+    revoke_site(keys, "west")
     shutil.copytree(keys.site("north"), root / "own", dirs_exist_ok=True)
     make_keys(root / "others", ["west", "north"], ["localhost"])
     port = str(find_free_port())
@@ -244,15 +250,26 @@ def test_keys_decide_who_takes_part(birds, field) -> None:
     other = (root / "west.toml").read_text().replace('"at-west"', '"at-other"')
     (root / "other.toml").write_text(other)  # one process answers for a folder
     unknown = site("west", "mixed", "unknown.log", "other.toml")  # a key nobody registered
+    (root / "third.toml").write_text(other.replace('"at-other"', '"at-third"'))
+    revoked = site("west", "keys/sites/west", "revoked.log", "third.toml")
     good = [site("east", "keys/sites/east", "east.log"), site("north", "own", "north.log")]
     assert server.wait(600) == 0, (root / "server.log").read_text()
     assert all(process.wait(60) == 0 for process in good)
     assert (root / "run" / "server" / "finished").exists()
     card = (root / "run" / "server" / "card.json").read_text()
     assert '"west"' not in card
-    for process in (foreign, unknown):
+    for process in (foreign, unknown, revoked):
         assert process.poll() is None  # still trying, and never let in
     assert "is not the coordinator that ca.pem is for" in (root / "foreign.log").read_text()
     assert "does not know this site's key" in (root / "unknown.log").read_text()
-    for folder in ("at-west", "at-other"):
+    assert "does not know this site's key" in (root / "revoked.log").read_text()
+    for name, folder in (("east", "at-east"), ("north", "at-north")):
+        site_run = next((root / folder).glob("runs/*"))
+        files = [path for path in (root / folder).rglob("*") if not path.is_symlink()]
+        assert not [path for path in files if path.stat().st_mode & 0o077]
+        assert [len(HeadFile(site_run / "sites" / name / HEADS_FILE).read())] == [2]
+    checks = verify_ledgers(root / "run", keys=read_trusted_keys(keys.folder))
+    assert [check.site for check in checks] == ["east", "north"]
+    assert not any(check.problem for check in checks)
+    for folder in ("at-west", "at-other", "at-third"):
         assert not list((root / folder).glob("runs/*"))

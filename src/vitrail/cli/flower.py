@@ -7,16 +7,15 @@ from typing import Annotated
 
 import typer
 
+from vitrail.cli.flower_keys import keys_app, require_flower
 from vitrail.cli.flower_terms import policy_app, terms_app
-from vitrail.errors import ConfigError, RunError
-from vitrail.flower.ports import INSTALL
+from vitrail.errors import ConfigError
 
 flower = typer.Typer(
     name="flower",
     help="Real federations on Flower: keys, server, site, terms, policy, check.",
     no_args_is_help=True,
 )
-keys_app = typer.Typer(help="Certificates and keys.", no_args_is_help=True)
 flower.add_typer(keys_app, name="keys")
 flower.add_typer(terms_app, name="terms")
 flower.add_typer(policy_app, name="policy")
@@ -25,64 +24,6 @@ Insecure = Annotated[
     bool, typer.Option("--insecure", help="No TLS and no authentication; for tests on one machine.")
 ]
 _WARNING = "INSECURE: no encryption, no authentication. Never use this with real images."
-
-
-def _require_flower() -> None:
-    try:
-        import flwr  # noqa: F401
-    except ImportError:
-        raise RunError(
-            "Flower is not installed",
-            hint=INSTALL,
-        ) from None
-
-
-@keys_app.command("init")
-def keys_init(
-    folder: Annotated[Path, typer.Argument(help="A new folder for the keys.")],
-    host: Annotated[
-        list[str], typer.Option("--host", help="A name or address of the coordinator's machine.")
-    ],
-    site: Annotated[
-        list[str] | None, typer.Option("--site", help="A site to make a key for; once for each.")
-    ] = None,
-    public: Annotated[
-        list[str] | None,
-        typer.Option("--public", metavar="NAME=FILE", help="A site that made its own key."),
-    ] = None,
-    days: Annotated[int, typer.Option(help="How long the certificates are valid.")] = 365,
-) -> None:
-    """Make a federation's authority, the coordinator's certificate and each site's key."""
-    _require_flower()
-    from vitrail.flower.keys import make_keys
-
-    public_keys = dict(_parse_named_file(word) for word in public or ())
-    sites = [*(site or ()), *(_parse_named_file(word)[0] for word in public or ())]
-    keys = make_keys(folder, sites, host, days, public_keys)
-    typer.echo(f"the coordinator keeps {keys.folder}")
-    for name in sites:
-        whose = "beside the key it made" if name in public_keys else "its private key too"
-        typer.echo(f"hand over to {name}: {keys.site(name)} ({whose})")
-    typer.echo(f"keep {keys.folder / 'authority'} off line; it is needed for new certificates only")
-
-
-@keys_app.command("site")
-def keys_site(folder: Annotated[Path, typer.Argument(help="The site's folder of keys.")]) -> None:
-    """At a site: make its own key, whose private half nobody else ever has."""
-    _require_flower()
-    from vitrail.flower.node_key import fingerprint_key, make_node_key, read_public
-
-    public = make_node_key(folder)
-    typer.echo(f"send to the coordinator: {public}")
-    typer.echo(f"to be compared by another way: {fingerprint_key(read_public(public))}")
-    typer.echo(f"what comes back (ca.pem, peers) belongs into {folder}")
-
-
-def _parse_named_file(word: str) -> tuple[str, Path]:
-    name, _, file = word.partition("=")
-    if not name or not file:
-        raise ConfigError(f"{word!r} is not NAME=FILE", where="--public")
-    return name, Path(file)
 
 
 @flower.command("server")
@@ -104,7 +45,7 @@ def server_command(
     insecure: Insecure = False,
 ) -> None:
     """Coordinate a federation: start it, or go on after a stop."""
-    _require_flower()
+    require_flower()
     from vitrail.flower.coordinator.server_command import ServerSettings, run_server
     from vitrail.flower.keys import Keys
 
@@ -127,7 +68,7 @@ def site_command(
     seeded: Annotated[bool, typer.Option("--seeded", hidden=True)] = False,
 ) -> None:
     """Take part in a federation with this machine's images."""
-    _require_flower()
+    require_flower()
     from vitrail.flower.site.site_command import SiteConnection, run_site
     from vitrail.flower.site.site_config import SiteConfig
 
@@ -146,7 +87,7 @@ def check_command(
     keys: Annotated[Path | None, typer.Option(help="A folder of keys, of either side.")] = None,
 ) -> None:
     """Test keys, ports, clock, disk, images and class names; nothing is trained or sent."""
-    _require_flower()
+    require_flower()
     from vitrail.flower.preflight import examine
 
     findings = examine(server, file, federation, keys)

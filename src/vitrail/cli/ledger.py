@@ -11,11 +11,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from vitrail.cli.arguments import Force, RunFolderPath, check_free_file, print_note
-from vitrail.errors import RunError
+from vitrail.errors import ConfigError, RunError
 from vitrail.files import write_json
 from vitrail.release.image_protection import describe_remark
 from vitrail.release.ledger import is_remark, read_mechanisms
 from vitrail.runs.ledgers import Ledgers, Line, ReleaseTotals, SiteLedger, read_ledgers
+from vitrail.runs.verify_ledgers import verify_ledgers
 
 
 def ledger(
@@ -23,12 +24,28 @@ def ledger(
     site: Annotated[str | None, typer.Option("--site", help="This site only, by round.")] = None,
     json: Annotated[Path | None, typer.Option("--json", help="A JSON file to write.")] = None,
     force: Force = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check hashes and signatures instead.")
+    ] = False,
+    heads: Annotated[
+        Path | None, typer.Option("--heads", help="With --verify: heads that the other end kept.")
+    ] = None,
+    keys: Annotated[
+        Path | None, typer.Option("--keys", help="With --verify: a folder of keys to trust.")
+    ] = None,
 ) -> None:
     """Show what left each site: how much, by which mechanism, under which guarantee.
 
     The sums are checked against what arrived at the server and against the accountant; a ledger
     that does not hold is an error.
     """
+    if verify:
+        if site is not None or json is not None:
+            raise ConfigError("--verify checks all of a run", where="--site, --json")
+        _print_checks(run, heads, keys)
+        return
+    if heads is not None or keys is not None:
+        raise ConfigError("this is for --verify", where="--heads, --keys")
     if json is not None:
         check_free_file(json, force)
     ledgers = read_ledgers(run, site)
@@ -45,6 +62,28 @@ def ledger(
             where=str(run),
             hint=more.strip() if len(ledgers.mismatches) > 1 else "",
         )
+
+
+def _print_checks(run: Path, heads: Path | None, keys: Path | None) -> None:
+    """What was verified of each site; the first line that does not fit is an error."""
+    trusted = None
+    if keys is not None:
+        from vitrail.flower.trusted_keys import read_trusted_keys
+
+        trusted = read_trusted_keys(keys)
+    checks = verify_ledgers(run, heads, trusted)
+    for check in checks:
+        for line in check.lines:
+            typer.echo(f"{check.site}: {line}")
+    broken = [check for check in checks if check.problem]
+    if broken:
+        more = [f"{check.site}: {check.problem}." for check in broken[1:]]
+        raise RunError(
+            f"the ledger of {broken[0].site} does not hold: {broken[0].problem}",
+            where=str(run),
+            hint=" ".join(more),
+        )
+    typer.echo("everything fits")
 
 
 def _print_rounds(site: SiteLedger) -> None:

@@ -7,6 +7,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,8 @@ from vitrail.data.image_set import Array
 from vitrail.errors import DataError
 
 Place = Literal["auto", "memory", "disk"]
+SITE_CACHE = "site-cache"
+"""The cache folder of a site of a real federation, in the site's own folder."""
 
 _SHARE_OF_MEMORY = 4
 _UNKNOWN_MEMORY = 4 << 30
@@ -140,6 +143,21 @@ def get_available_memory() -> int:
 def get_cache_path() -> Path:
     """VITRAIL_CACHE, else `~/.cache/vitrail`, whether it is there or not."""
     return Path(os.environ.get("VITRAIL_CACHE") or Path.home() / ".cache" / "vitrail")
+
+
+def use_site_cache(folder: Path) -> None:
+    """Keep caches in a site's own folder from now on, in this process and those it starts: what
+    is made of a site's images lies where the site's other files lie, and goes with them."""
+    os.environ["VITRAIL_CACHE"] = str(folder.resolve() / SITE_CACHE)
+    with suppress(OSError):  # what is wrong with it is said of the cache folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ensure_cache_folder()
+
+
+def find_site_folder(run: Path) -> Path | None:
+    """The site's folder that a run folder lies in, if it is one at a site."""
+    runs = run.resolve().parent
+    return runs.parent if runs.name == "runs" and (runs.parent / SITE_CACHE).is_dir() else None
 
 
 def ensure_cache_folder() -> Path:

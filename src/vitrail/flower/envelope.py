@@ -18,6 +18,7 @@ from torch import Tensor
 
 from vitrail.engine.tasks import Task
 from vitrail.flower.versions import WIRE_SCHEMA
+from vitrail.release.ledger_heads import KeptHead
 from vitrail.wire import WireError, decode, encode
 
 _MOST_SIGNATURES = 64
@@ -71,19 +72,22 @@ class Shares(MessageContent):
 
 
 class TurnRequest(MessageContent):
-    """One turn; `audit` asks a closing one for what audits compare."""
+    """One turn; `audit` asks a closing one for what audits compare. `countersigned` is the last
+    head of the site's ledger that the coordinator knows."""
 
     task: Task
     digest: str
     shares: Shares
     versions: dict[str, str] = {}
     audit: bool = False
+    countersigned: KeptHead | None = None
 
 
 class Farewell(MessageContent):
     """The run is over; what every site told for the audits."""
 
     tables: dict[str, dict[str, Any]] = {}
+    countersigned: KeptHead | None = None
 
 
 @dataclass(frozen=True)

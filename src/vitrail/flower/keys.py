@@ -13,7 +13,7 @@ import datetime
 import ipaddress
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -27,8 +27,17 @@ from vitrail.flower.node_key import NODE_KEY, make_pair, read_public
 
 DAYS = 365
 LOCAL = ("localhost", "127.0.0.1")
+_AUTHORITY_LIVES = 10  # times as long as a certificate, so that it can issue the next ones
 _PEM = serialization.Encoding.PEM
 _BARE = serialization.NoEncryption()
+
+
+@dataclass(frozen=True)
+class RollEntry:
+    """A site in the roll: since when it has its key, and when that was revoked, if it was."""
+
+    since: str = ""
+    revoked: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,11 @@ class Keys:
         return self.folder / "ca.pem"
 
     @property
+    def authority_key(self) -> Path:
+        """The authority's private key, which belongs off line."""
+        return self.folder / "authority" / "ca.key"
+
+    @property
     def certificate(self) -> Path:
         """The coordinator's certificate."""
         return self.folder / "server" / "server.pem"
@@ -54,12 +68,33 @@ class Keys:
 
     @property
     def roll(self) -> Path:
-        """Names of the sites, and the files of their public keys."""
+        """Names of the sites, since when each has its key, and which were revoked."""
         return self.folder / "server" / "sites.json"
 
+    @property
+    def revoked(self) -> Path:
+        """Keys and certificates that were in use before, by the time they ended."""
+        return self.folder / "server" / "revoked"
+
     def list_sites(self) -> list[str]:
-        """The names of the sites whose keys are known."""
-        return [str(name) for name in json.loads(self.roll.read_text(encoding="utf-8"))]
+        """The names of the sites whose keys are known and not revoked."""
+        return [name for name, entry in self.read_roll().items() if not entry.revoked]
+
+    def read_roll(self) -> dict[str, RollEntry]:
+        """Every site there ever was; an older roll is a list of names."""
+        try:
+            raw = json.loads(self.roll.read_text(encoding="utf-8"))
+            if isinstance(raw, list):
+                return {str(name): RollEntry() for name in raw}
+            return {str(name): RollEntry(**entry) for name, entry in raw.items()}
+        except (OSError, ValueError, TypeError, AttributeError) as err:
+            raise RunError(
+                f"the roll of sites cannot be read ({err})", where=str(self.roll)
+            ) from err
+
+    def write_roll(self, roll: Mapping[str, RollEntry]) -> None:
+        """Replace the roll as a whole."""
+        write_json(self.roll, {name: asdict(entry) for name, entry in roll.items()})
 
     def public(self, site: str) -> Path:
         """A site's public key, as the coordinator has it."""
@@ -94,13 +129,13 @@ def make_keys(
     if days < 1:
         raise ConfigError("certificates must be valid for at least a day", where="--days")
     pairs = _collect_pairs(sites, own or {})
-    root, certificate = _make_authority(days)
+    root, certificate = _make_authority(_AUTHORITY_LIVES * days)
     create(keys.authority, certificate.public_bytes(_PEM), 0o644)
-    create(keys.folder / "authority" / "ca.key", _encode_private(root), 0o600)
+    create(keys.authority_key, encode_private(root), 0o600)
     known = tuple(dict.fromkeys((*hosts, *LOCAL)))  # its own commands reach it from here
-    key, signed = _make_server_certificate(root, known, days)
+    key, signed = make_server_certificate(root, known, days)
     create(keys.certificate, signed.public_bytes(_PEM), 0o644)
-    create(keys.private, _encode_private(key), 0o600)
+    create(keys.private, encode_private(key), 0o600)
     for site, (secret, public) in pairs.items():
         create(keys.public(site), public, 0o644)
         if secret:
@@ -108,7 +143,7 @@ def make_keys(
         create(keys.site(site) / "ca.pem", certificate.public_bytes(_PEM), 0o644)
         for other in sites:  # by which they know each other's masks, without the coordinator
             create(locate_peer_key(keys.site(other), site), public, 0o644)
-    write_json(keys.roll, list(sites))
+    keys.write_roll({site: RollEntry(make_stamp()) for site in sites})
     return keys
 
 
@@ -129,7 +164,8 @@ def locate_peer_key(folder: Path, site: str) -> Path:
     return folder / "peers" / f"{make_folder_name(site)}.pub"
 
 
-def _encode_private(key: ec.EllipticCurvePrivateKey) -> bytes:
+def encode_private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A private key as the coordinator keeps it."""
     return key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, _BARE)
 
 
@@ -149,6 +185,11 @@ def _start_certificate(
     )
 
 
+def make_stamp() -> str:
+    """Now, as files and the roll have it."""
+    return _now().strftime("%Y-%m-%dT%H%M%SZ")
+
+
 def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
@@ -164,9 +205,10 @@ def _make_authority(days: int) -> tuple[ec.EllipticCurvePrivateKey, x509.Certifi
     return key, builder.sign(key, hashes.SHA384())
 
 
-def _make_server_certificate(
+def make_server_certificate(
     root: ec.EllipticCurvePrivateKey, hosts: Sequence[str], days: int
 ) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    """A new key of the coordinator, and its certificate for some names by an authority."""
     key = ec.generate_private_key(ec.SECP384R1())
     names = x509.SubjectAlternativeName([_make_general_name(host) for host in hosts])
     use = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
@@ -212,3 +254,9 @@ def find_certificate_problems(
         except (OSError, ValueError) as err:
             wrong.append(f"its private key cannot be read ({err})")
     return wrong
+
+
+def read_last_day(certificate: Path) -> str:
+    """The last day on which a certificate is valid."""
+    issued = x509.load_pem_x509_certificate(certificate.read_bytes())
+    return f"{issued.not_valid_after_utc:%Y-%m-%d}"

@@ -14,9 +14,10 @@ from pathlib import Path
 from vitrail.config import load
 from vitrail.config.schema import Data
 from vitrail.data.load_images import load as load_images
+from vitrail.data.shared_memory import use_site_cache
 from vitrail.errors import VitrailError
 from vitrail.files import is_readable_by_others
-from vitrail.flower.keys import Keys, find_certificate_problems
+from vitrail.flower.keys import Keys, find_certificate_problems, read_last_day
 from vitrail.flower.node_key import fingerprint_key, read_public
 from vitrail.flower.ports import is_listening
 from vitrail.flower.run_terms import find_missing_classes, make_terms
@@ -65,7 +66,8 @@ def _check_keys(folder: Path) -> Iterator[CheckResult]:
     keys = Keys(folder)
     if keys.certificate.exists():
         wrong = find_certificate_problems(keys.certificate, keys.authority, keys.private)
-        yield CheckResult("certificate", not wrong, "; ".join(wrong) or "valid")
+        says = "; ".join(wrong) or f"valid until {read_last_day(keys.certificate)}"
+        yield CheckResult("certificate", not wrong, says)
     private = keys.private if keys.private.exists() else folder / "node.key"
     if not private.exists():
         yield CheckResult("private key", False, f"there is none in {folder}")
@@ -80,7 +82,8 @@ def _check_keys(folder: Path) -> Iterator[CheckResult]:
         except VitrailError as err:
             yield CheckResult(f"key of {peer.stem}", False, str(err))
     wrong = find_certificate_problems(keys.authority, keys.authority)
-    yield CheckResult("authority", not wrong, "; ".join(wrong) or "valid")
+    says = "; ".join(wrong) or f"valid until {read_last_day(keys.authority)}"
+    yield CheckResult("authority", not wrong, says)
 
 
 def _check_server(address: str, authority: Path | None) -> Iterator[CheckResult]:
@@ -124,6 +127,7 @@ def _check_site(file: Path, terms: Terms | None) -> Iterator[CheckResult]:
     free = shutil.disk_usage(existing).free
     yield CheckResult("disk", free > _ROOM, f"{free / 2**30:.1f} GiB free")
     try:
+        use_site_cache(site.folder)
         data, base = _resolve_data(site, terms)
         images = load_images(data, base, seeded(0))
     except VitrailError as err:

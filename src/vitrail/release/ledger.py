@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any
 
 from vitrail.errors import RunError
 from vitrail.files import report_write_errors
+from vitrail.release.ledger_chain import CHAIN, add_to_chain, read_end
 
 
 def is_remark(line: Mapping[str, Any]) -> bool:
@@ -24,7 +26,7 @@ def read_mechanisms(line: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class Ledger:
-    """An append-only file. The same answer to the same message is written once.
+    """An append-only file, chained line by line. The same answer to a message is written once.
 
     `strict` refuses another message for a round already answered; else it is one more line.
     """
@@ -33,7 +35,7 @@ class Ledger:
         self.path = path
         self.strict = strict
         self.durable = durable
-        self._ready = False
+        self._end = (-1, "")  # size of the file and hash of its last line, as last written
 
     def has_answered(self, round_: int, message: str) -> bool:
         """Whether this message was answered before; another message for that round is refused."""
@@ -53,40 +55,43 @@ class Ledger:
         return False
 
     def write(self, line: dict[str, Any]) -> None:
-        """Append one line; a torn last line of a killed process is cut off first."""
-        raw = json.dumps(line, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        """Append one line to the chain; a torn last line of a killed process is cut off first."""
+        body = json.dumps(line, allow_nan=False, separators=(",", ":")).encode()
         with report_write_errors(self.path):
-            if not self._ready:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._cut_torn_line()
-                self._ready = True
-            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
             try:
-                self._ready = False  # until the whole line is there
+                fcntl.flock(handle, fcntl.LOCK_EX)  # the line before must stay the line before
+                size, before = self._end
+                if os.fstat(handle).st_size != size:  # somebody else wrote, or a part of a line
+                    size, before = read_end(handle)
+                raw, own = add_to_chain(body, before)
+                end = (size + len(raw), own)
                 while raw:  # a disk that fills up takes a part and says so at the next call only
                     raw = raw[os.write(handle, raw) :]
-                self._ready = True
+                self._end = end
                 if self.durable:
                     os.fsync(handle)
             finally:
                 os.close(handle)
 
+    def sync(self) -> None:
+        """Bring every line to the disk, so that a head that was told is never lost again."""
+        if self.path.exists():
+            with report_write_errors(self.path), self.path.open("rb") as handle:
+                os.fsync(handle.fileno())
+
     def lines(self) -> list[dict[str, Any]]:
-        """Every whole line."""
+        """Every whole line, without its hash."""
         if not self.path.exists():
             return []
         raw = self.path.read_bytes().splitlines(keepends=True)
-        return [json.loads(line) for line in raw if line.endswith(b"\n")]
+        lines = [json.loads(line) for line in raw if line.endswith(b"\n")]
+        for line in lines:
+            line.pop(CHAIN, None)
+        return lines
 
     def _mentions(self, round_: int) -> bool:
         """Whether any line is about a round, in whatever order rounds were asked: a look at the
         bytes, because most rounds are new and a ledger may be long."""
         return self.path.exists() and f'"round":{round_},'.encode() in self.path.read_bytes()
-
-    def _cut_torn_line(self) -> None:
-        if not self.path.exists():
-            return
-        raw = self.path.read_bytes()
-        if raw and not raw.endswith(b"\n"):
-            with self.path.open("r+b") as handle:
-                handle.truncate(raw.rfind(b"\n") + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vitrail.data.shared_memory import find_site_folder, use_site_cache
 from vitrail.engine.federation import Federation, load_federation
 from vitrail.engine.plan import make_plan
 from vitrail.engine.site_turn import Host
@@ -17,6 +18,8 @@ from vitrail.runs.opened_run import Run
 
 def load_run_federation(run: Run) -> Federation:
     """The images of a run and who holds which, if they are still those it was trained on."""
+    if (site := find_site_folder(run.path)) is not None:
+        use_site_cache(site)
     federation = load_federation(run.loaded)
     if not Checkpoints(run.folder.server).same_images(run.round, federation.digest()):
         raise RunError(

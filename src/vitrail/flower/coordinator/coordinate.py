@@ -20,6 +20,7 @@ from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.errors import ConfigError
 from vitrail.files import write_json
 from vitrail.flower.coordinator.remote_sites import RemoteSites
+from vitrail.flower.keys import Keys
 from vitrail.flower.link import Link
 from vitrail.flower.run_terms import make_agreed_plan, resolve_terms
 from vitrail.methods.base.method import RunSetup
@@ -36,6 +37,7 @@ def run_federation(
     patience: float = 600.0,
     on_round: OnRound | None = None,
     signatures: Mapping[str, str] | None = None,
+    keys: Keys | None = None,
 ) -> RunFolder:
     """Start a federation in a new folder, or go on with the one that is there, to its end."""
     folder = RunFolder(out)
@@ -64,6 +66,7 @@ def run_federation(
             patience,
             left_out=left_out,
             signatures=dict(signatures or {}),
+            node_keys=keys,
         )
         if not (folder.server / "finished").exists():
             Engine(folder, plan, network, members, on_round, trainer).run(fresh=fresh)

@@ -50,7 +50,7 @@ class FleetLink:
 
     def __init__(self, server: FleetServer) -> None:
         self.server = server
-        self._names: dict[int, str] = dict(server.names)
+        self._names = server.names
 
     def present(self) -> tuple[str, ...]:
         """The sites whose nodes are online."""
@@ -88,8 +88,14 @@ class FleetLink:
         self, waiting: dict[str, _Question], make_message: MakeMessage, patience: float
     ) -> Iterator[Answered]:
         """A node that was started anew has lost what it was asked; one that stays away is given
-        up."""
+        up, and so is one whose key was revoked meanwhile."""
+        self.server.refresh_names()
         for message_id, question in list(waiting.items()):
+            if question.node not in self._names:
+                del waiting[message_id]
+                self.server.state.delete_messages(message_ins_ids={message_id})
+                yield question.site, MissingReply("its key is no longer accepted")
+                continue
             activated = self._get_activation(question.node)
             if activated != question.activated and patience > 0:
                 del waiting[message_id]
@@ -101,7 +107,8 @@ class FleetLink:
                 yield question.site, MissingReply("its connection was lost")
 
     def _find_nodes(self) -> dict[str, int]:
-        """The nodes that are online, by the names of their sites."""
+        """The nodes that are online, by the names of their sites; the roll may have changed."""
+        self.server.refresh_names()
         state = self.server.state
         infos = state.get_node_info(node_ids=list(state.get_nodes(self.server.run_id)))
         online = [info.node_id for info in infos if info.status in (_ONLINE, "")]

@@ -30,6 +30,7 @@ from flwr.superlink.main import create_app
 from vitrail.errors import ConfigError, RunError
 from vitrail.flower.coordinator.disk_store import DiskObjectStore
 from vitrail.flower.keys import Keys
+from vitrail.flower.node_key import read_public
 
 _FLEET = "/v1/fleet/"
 ROUTES = frozenset(
@@ -93,6 +94,8 @@ class FleetServer:
             )
         self.keys = keys
         self.names: dict[int, str] = {}
+        self._publics: dict[int, bytes] = {}
+        self._roll_stamp: tuple[int, ...] = ()
         self._host, self._port = host, port
         self._app = _make_app(folder / "messages", authenticated=keys is not None)
         self._ended = threading.Event()
@@ -107,7 +110,7 @@ class FleetServer:
         return state
 
     def __enter__(self) -> FleetServer:
-        self._register_nodes()
+        self.refresh_names()
         self._start_run()
         config = uvicorn.Config(
             AllowedRoutes(self._app, ROUTES if self.keys else ROUTES | OPEN_ROUTES),
@@ -134,23 +137,47 @@ class FleetServer:
         for thread in self._threads:
             thread.join(timeout=10.0)
 
-    def _register_nodes(self) -> None:
-        """Every site's public key under its name; a key that two have is refused."""
-        if self.keys is None:
+    def refresh_names(self) -> None:
+        """Read the roll again if it changed: new keys are let in, revoked ones no more."""
+        if self.keys is None or (stamp := self._read_roll_stamp()) == self._roll_stamp:
             return
-        for name in self.keys.list_sites():
-            public = serialization.load_ssh_public_key(self.keys.public(name).read_bytes())
-            assert isinstance(public, ec.EllipticCurvePublicKey)
-            try:
-                node = self.state.create_node(
-                    NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public_key_to_bytes(public), 0, name=name
-                )
-            except ValueError as err:
-                raise ConfigError(
-                    f"the public key of site {name!r} is another site's too",
-                    where=str(self.keys.public(name)),
-                ) from err
-            self.names[node] = name
+        known = {name: self._load_public(name) for name in self.keys.list_sites()}
+        for node, public in list(self._publics.items()):
+            if known.get(self.names[node]) != public:
+                self.state.delete_node(NOOP_FLWR_AID, node)
+                del self.names[node], self._publics[node]
+        for name, public in known.items():
+            if name not in self.names.values():
+                self._register_node(name, public)
+        self._roll_stamp = stamp
+
+    def _read_roll_stamp(self) -> tuple[int, ...]:
+        """What changes whenever the roll is replaced."""
+        assert self.keys is not None
+        try:
+            stat = self.keys.roll.stat()
+        except OSError as err:
+            where = str(self.keys.roll)
+            raise RunError(f"the roll of sites is gone ({err.strerror})", where=where) from err
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+    def _load_public(self, site: str) -> bytes:
+        assert self.keys is not None
+        public = serialization.load_ssh_public_key(read_public(self.keys.public(site)))
+        assert isinstance(public, ec.EllipticCurvePublicKey)
+        return public_key_to_bytes(public)
+
+    def _register_node(self, name: str, public: bytes) -> None:
+        """A site's public key under its name; a key that two have is refused."""
+        assert self.keys is not None
+        try:
+            node = self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public, 0, name=name)
+        except ValueError as err:
+            raise ConfigError(
+                f"the public key of site {name!r} is another site's too",
+                where=str(self.keys.public(name)),
+            ) from err
+        self.names[node], self._publics[node] = name, public
 
     def _start_run(self) -> None:
         """The one run that messages belong to. Flower has no app for it; none can be asked for."""

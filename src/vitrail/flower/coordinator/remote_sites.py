@@ -24,6 +24,7 @@ from vitrail.engine.tasks import MissingReply, Reply, RoundMessage, Task
 from vitrail.engine.workers.pool import Pool
 from vitrail.errors import ConfigError, RunError, VitrailError, suggest_name
 from vitrail.files import load_or_create_secret, write_json
+from vitrail.flower.coordinator.head_keeper import HeadKeeper
 from vitrail.flower.coordinator.late_sites import LateSites
 from vitrail.flower.coordinator.reply_order import put_in_order
 from vitrail.flower.coordinator.roster import ROSTER_FILE, RosterLog
@@ -34,6 +35,7 @@ from vitrail.flower.envelope import (
     seal,
     unseal,
 )
+from vitrail.flower.keys import Keys
 from vitrail.flower.link import Link
 from vitrail.flower.plain_text import clean_text
 from vitrail.flower.run_terms import is_audited, make_terms
@@ -69,6 +71,7 @@ class RemoteSites:
     size: int = 0
     shares: dict[str, float] = field(default_factory=dict)
     _late: LateSites | None = field(default=None, init=False)
+    node_keys: Keys | None = None
 
     @property
     def image_size(self) -> int:
@@ -256,8 +259,9 @@ class RemoteSites:
         if any(stage.wire.up_kept for stage in plan.stages):
             declared += _KEPT
         sender = MessageSender(self.link, self.run, declared + MAX_HEADER_BYTES, folder)
+        heads = HeadKeeper(folder, self.run, self.node_keys)
         return RemotePool(
-            sender, self.timeout, is_audited(plan), len(plan.classes), self._describe_shares
+            sender, self.timeout, is_audited(plan), len(plan.classes), self._describe_shares, heads
         )
 
     def send_farewell(self, folder: RunFolder) -> None:
@@ -266,7 +270,12 @@ class RemoteSites:
         tables = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         sender = MessageSender(self.link, self.run, MAX_HEADER_BYTES, folder)
         there = self._present()
-        for _ in sender.ask("farewell", there, lambda _: ({"tables": tables}, {}), self.timeout):
+        heads = HeadKeeper(folder, self.run, self.node_keys)
+
+        def make_content(site: str) -> Content:
+            return {"tables": tables, **heads.make_content(site)}, {}
+
+        for _ in sender.ask("farewell", there, make_content, self.timeout):
             pass
 
     def prepare(
@@ -377,8 +386,10 @@ class RemotePool:
         audit: bool,
         classes: int = 0,
         describe_shares: Callable[[str], dict[str, float]] | None = None,
+        heads: HeadKeeper | None = None,
     ) -> None:
         self.post = post
+        self._heads = heads
         self.timeout = timeout
         self._audit = audit
         self._classes = classes
@@ -391,6 +402,7 @@ class RemotePool:
         extra = {"audit": self._audit} if closing else {}
         assets = AssetStore(self.post.folder.server / "assets")
         by_site, versions = {task.site: task for task in tasks}, list_versions()
+        heads = self._heads or HeadKeeper(self.post.folder, self.post.run)
 
         def make_content(site: str) -> Content:
             task = by_site[site]
@@ -401,11 +413,13 @@ class RemotePool:
                 "versions": versions,
                 "shares": self._describe_shares(site),
                 **extra,
+                **heads.make_content(site),
             }
             return body, {**down.tensors, **brought}
 
         sites = [task.site for task in tasks]
-        for site, letter in self.post.ask("turn", sites, make_content, self.timeout):
+        for site, reply in self.post.ask("turn", sites, make_content, self.timeout):
+            letter = heads.receive(site, down.round, reply)
             if closing and isinstance(letter, OpenedMessage) and "told" in letter.body:
                 self._take_audit_table(site, letter.body["told"])
             yield self._read_reply(letter)

@@ -104,6 +104,7 @@ def run_server(
             patience=patience,
             on_round=lambda progress: _tell_round(progress, tell),
             signatures=signed,
+            keys=server.keys,
         )
     if not (folder.server / "finished").exists():
         raise RunError(

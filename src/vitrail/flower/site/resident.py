@@ -14,10 +14,12 @@ import socket
 import sys
 from pathlib import Path
 
+from vitrail.data.shared_memory import use_site_cache
 from vitrail.engine.workers.byte_frames import ChannelClosedError, receive_frame, send_frame
 from vitrail.engine.workers.processes import die_with_parent
 from vitrail.flower.node_signer import NodeSigner
 from vitrail.flower.site.limits import SiteLimits
+from vitrail.flower.site.private_files import protect_new_files, use_private_scratch
 from vitrail.flower.site.site_config import SiteConfig
 from vitrail.flower.site.site_server import SiteServer
 
@@ -45,6 +47,7 @@ def apply_limits(limits: SiteLimits) -> None:
 def main() -> None:
     """Answer on the inherited socket until it closes."""
     die_with_parent(signal.SIGTERM)
+    protect_new_files()
     settings = json.loads(sys.argv[2])
     config = SiteConfig.open(settings["file"])
     apply_limits(config.limits)
@@ -53,6 +56,8 @@ def main() -> None:
     server = SiteServer(config, settings["seeded"], signer, keys)
     channel = socket.socket(fileno=int(sys.argv[1]))
     with config.hold_lock():
+        use_private_scratch(config.folder)
+        use_site_cache(config.folder)
         send_frame(channel, b"ready")
         serve_channel(channel, server)
 

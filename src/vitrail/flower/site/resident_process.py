@@ -47,7 +47,8 @@ class ResidentProcess:
         self.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         paths = os.pathsep.join(path for path in sys.path if path)
         module = "vitrail.flower.site.resident"
-        with self.log.open("ab") as log:
+        handle = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(handle, "ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", module, str(theirs.fileno()), json.dumps(settings)],
                 pass_fds=(theirs.fileno(),),

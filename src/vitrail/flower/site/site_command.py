@@ -14,6 +14,7 @@ from pathlib import Path
 from vitrail.errors import ConfigError
 from vitrail.files import is_readable_by_others
 from vitrail.flower.site.fleet_client import FleetClient
+from vitrail.flower.site.private_files import protect_new_files, repair_permissions
 from vitrail.flower.site.resident_process import ResidentLostError, ResidentProcess
 from vitrail.flower.site.site_config import Proposal, SiteConfig
 
@@ -65,6 +66,9 @@ def run_site(site: SiteConnection, tell: Tell, confirm: Confirm, once: bool = Fa
     """Stay connected, ask the operator about each new run; `once` ends after a finished run."""
     site.check()
     config = site.config
+    protect_new_files()
+    if changed := repair_permissions(config.folder):
+        tell(f"{changed} files and folders of this site were open to others, and are no longer")
     resident = ResidentProcess(
         config.file, site.keys, site.seeded, config.folder / "resident.log", tell
     )

@@ -54,6 +54,7 @@ from vitrail.flower.run_terms import (
     make_agreed_plan,
 )
 from vitrail.flower.site.consent import summarize_terms
+from vitrail.flower.site.ledger_witness import LedgerWitness
 from vitrail.flower.site.policy import SitePolicy
 from vitrail.flower.site.policy_check import find_breaches
 from vitrail.flower.site.site_config import FAREWELL_FILE, SiteConfig
@@ -259,6 +260,8 @@ class SiteServer:
             raise Refusal("the message does not hold what it says it holds")
         if {asset.digest for asset in assets} != set(task.lacks):
             raise Refusal("the message does not bring the assets it says it brings")
+        witness = self._get_witness(folder, message.run)
+        witness.take(asked.countersigned)
         store = SiteFolder(folder.path, self.config.name).assets
         for asset in assets:
             store.put(asset)
@@ -271,14 +274,17 @@ class SiteServer:
             separability = self._close(site_run, pool.host, asked, tensors) if closing else {}
         finally:
             pool.close()
-        return {**reply.header(), **separability}, reply.update.tensors
+        told = witness.tell(task.round)
+        return {**reply.header(), **separability, **told}, reply.update.tensors
 
     def _farewell(self, message: OpenedMessage) -> Answer:
         """Keep what the others told for their audits; the run is over here."""
         folder = self.config.run_folder(message.run)
         if not (folder.server / "finished").exists():
             raise Refusal(f"the run {message.run!r:.40} was not closed here")
-        tables, file = Farewell.read(message).tables, folder.server / SEPARABILITY_FILE
+        farewell = Farewell.read(message)
+        self._get_witness(folder, message.run).take(farewell.countersigned)
+        tables, file = farewell.tables, folder.server / SEPARABILITY_FILE
         if file.exists():  # its own is what it told, not what comes back
             kept = json.loads(file.read_text(encoding="utf-8"))
             tables = {**tables, **{n: t for n, t in kept.items() if n == self.config.name}}
@@ -348,6 +354,10 @@ class SiteServer:
         plan.method.check_run(setup)
         self._current = (run, _SiteRun(self.config.run_folder(run), plan, network, federation))
         return self._current[1]
+
+    def _get_witness(self, folder: RunFolder, run: str) -> LedgerWitness:
+        site = SiteFolder(folder.path, self.config.name)
+        return LedgerWitness(site, run, self.signer, strict=not self.seeded)
 
     def _root(self) -> Key | None:
         return None if self.seeded else self.config.secret()
