@@ -17,6 +17,7 @@ from vitrail.engine.run import (
     lock_folder,
 )
 from vitrail.engine.server_training import make_server_trainer
+from vitrail.engine.storage.run_end import RUN_ID_FILE
 from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.errors import ConfigError
 from vitrail.files import write_json
@@ -24,8 +25,6 @@ from vitrail.flower.coordinator.remote_sites import RemoteSites
 from vitrail.flower.link import Link
 from vitrail.flower.run_terms import make_agreed_plan, make_terms
 from vitrail.methods.base.method import RunSetup
-
-_NAME = "flower.json"
 
 
 def run_federation(
@@ -74,7 +73,7 @@ def run_federation(
 
 def _load_run_id(folder: RunFolder) -> str:
     """What the sites know this run by, made once."""
-    file = folder.server / _NAME
+    file = folder.server / RUN_ID_FILE
     if not file.exists():
         write_json(file, {"run": secrets.token_hex(8)})
     return str(json.loads(file.read_text(encoding="utf-8"))["run"])

@@ -23,6 +23,7 @@ from vitrail.engine.workers.pool import Pool
 from vitrail.errors import ConfigError, RunError, VitrailError, suggest_name
 from vitrail.files import load_or_create_secret, write_json
 from vitrail.flower.coordinator.reply_order import put_in_order
+from vitrail.flower.coordinator.roster import ROSTER_FILE, RosterLog
 from vitrail.flower.envelope import (
     MAX_HEADER_BYTES,
     OpenedMessage,
@@ -86,13 +87,16 @@ class RemoteSites:
         _check_suspected(plan, names)
         sender = MessageSender(self.link, self.run, MAX_HEADER_BYTES, folder)
         roster: Facts = {}
+        comings = RosterLog(folder.server / ROSTER_FILE)
         declined: dict[str, str] = {}
         patience = self.patience + self.timeout
         for name, reply in sender.ask("hello", names, lambda _: (body, {}), patience):
             try:
                 roster[name] = self._read_hello(reply, name, plan)
+                comings.add(0, name, "joined")
             except RunError as err:
                 declined[name] = clean_text(err.what)
+                comings.add(0, name, "declined", declined[name])
                 folder.log(f"site {name} does not take part: {declined[name]}")
         if len(roster) < self.expected:
             reasons = "; ".join(f"{name}: {why}" for name, why in declined.items())
