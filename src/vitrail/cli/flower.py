@@ -21,6 +21,10 @@ flower.add_typer(keys_app, name="keys")
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="No TLS and no authentication; for tests on one machine.")
 ]
+LogFormatWord = Annotated[
+    str,
+    typer.Option("--log-format", metavar="text|json", help="Sentences, or a JSON event a line."),
+]
 _WARNING = "INSECURE: no encryption, no authentication. Never use this with real images."
 
 
@@ -94,17 +98,19 @@ def server_command(
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds a site may take for a turn.")] = 600.0,
     patience: Annotated[float, typer.Option(help="Seconds to wait for sites and answers.")] = 600.0,
+    log_format: LogFormatWord = "text",
     insecure: Insecure = False,
 ) -> None:
     """Coordinate a federation: start it, or go on after a stop."""
     _require_flower()
     from vitrail.flower.coordinator.server_command import ServerSettings, run_server
+    from vitrail.flower.events import EventTeller, parse_log_format
     from vitrail.flower.keys import Keys
 
     _check_security(keys, insecure)
     server = ServerSettings(host, port, None if keys is None else Keys(keys))
-    folder = run_server(file, out, server, typer.echo, sites, timeout, patience)
-    typer.echo(f"finished; run folder {folder.path}")
+    teller = EventTeller(typer.echo, parse_log_format(log_format))
+    run_server(file, out, server, teller, sites, timeout, patience)
 
 
 @flower.command("site")
@@ -115,20 +121,24 @@ def site_command(
     name: Annotated[str | None, typer.Option(help="The site's name, with --data.")] = None,
     keys: Annotated[Path | None, typer.Option(help="The folder the coordinator gave.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Agree to every run unasked.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="End after one finished run.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="End after one run; declined is an error.")
+    ] = False,
+    log_format: LogFormatWord = "text",
     insecure: Insecure = False,
     seeded: Annotated[bool, typer.Option("--seeded", hidden=True)] = False,
 ) -> None:
     """Take part in a federation with this machine's images."""
     _require_flower()
+    from vitrail.flower.events import parse_log_format
     from vitrail.flower.site.site_command import SiteConnection, run_site
     from vitrail.flower.site.site_config import SiteConfig
 
     _check_security(keys, insecure)
     home = SiteConfig.open(_prepare_site_file(file, data, name))
     node = SiteConnection(home, server, keys, seeded)
-    typer.echo(f"site {home.name}: files in {home.folder}")
-    run_site(node, typer.echo, (lambda _: True) if yes else typer.confirm, once)
+    agree = (lambda _: True) if yes else typer.confirm
+    run_site(node, typer.echo, agree, once, parse_log_format(log_format))
 
 
 @flower.command("check")

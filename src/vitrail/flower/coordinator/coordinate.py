@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,9 @@ from vitrail.engine.storage.run_end import RUN_ID_FILE
 from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.errors import ConfigError
 from vitrail.files import write_json
+from vitrail.flower.coordinator.attendance import Attendance
 from vitrail.flower.coordinator.remote_sites import RemoteSites
+from vitrail.flower.events import EVENTS_FILE, EventTeller
 from vitrail.flower.link import Link
 from vitrail.flower.run_terms import make_agreed_plan, make_terms
 from vitrail.methods.base.method import RunSetup
@@ -35,8 +38,13 @@ def run_federation(
     timeout: float = 600.0,
     patience: float = 600.0,
     on_round: OnRound | None = None,
+    teller: EventTeller | None = None,
+    names: Sequence[str] = (),
 ) -> RunFolder:
-    """Start a federation in a new folder, or go on with the one that is there, to its end."""
+    """Start a federation in a new folder, or go on with the one that is there, to its end.
+
+    `teller` hears what goes on; `names` are the sites that may come, where keys name them.
+    """
     folder = RunFolder(out)
     fresh = not folder.config_file.exists()
     if fresh:
@@ -62,8 +70,12 @@ def run_federation(
     with lock_folder(folder):
         folder.sweep_up()
         left_out = plan.config.debias.left_out
+        run = _load_run_id(folder)
+        if teller is not None:
+            teller.keep(folder.server / EVENTS_FILE, run)
+        attendance = Attendance(teller, folder.log, tuple(names))
         members = RemoteSites(
-            link, _load_run_id(folder), sites, timeout, patience, left_out=left_out
+            link, run, sites, timeout, patience, left_out=left_out, attendance=attendance
         )
         if not (folder.server / "finished").exists():
             Engine(folder, plan, network, members, on_round, trainer).run(fresh=fresh)

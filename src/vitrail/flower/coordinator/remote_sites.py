@@ -22,6 +22,7 @@ from vitrail.engine.tasks import MissingReply, Reply, RoundMessage, Task
 from vitrail.engine.workers.pool import Pool
 from vitrail.errors import ConfigError, RunError, VitrailError, suggest_name
 from vitrail.files import load_or_create_secret, write_json
+from vitrail.flower.coordinator.attendance import Attendance
 from vitrail.flower.coordinator.reply_order import put_in_order
 from vitrail.flower.coordinator.roster import ROSTER_FILE, RosterLog
 from vitrail.flower.envelope import (
@@ -62,6 +63,7 @@ class RemoteSites:
     announced: dict[str, PublicKey] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
     size: int = 0
+    attendance: Attendance = field(default_factory=Attendance)
 
     @property
     def image_size(self) -> int:
@@ -94,9 +96,11 @@ class RemoteSites:
             try:
                 roster[name] = self._read_hello(reply, name, plan)
                 comings.add(0, name, "joined")
+                self.attendance.note_joined(name)
             except RunError as err:
                 declined[name] = clean_text(err.what)
                 comings.add(0, name, "declined", declined[name])
+                self.attendance.note_declined(name, declined[name])
                 folder.log(f"site {name} does not take part: {declined[name]}")
         if len(roster) < self.expected:
             reasons = "; ".join(f"{name}: {why}" for name, why in declined.items())
@@ -135,6 +139,7 @@ class RemoteSites:
         """The sites, once all that are expected are there."""
         deadline = time.monotonic() + self.patience
         while len(names := self._present()) < self.expected:
+            self.attendance.look(names, self.expected)
             if time.monotonic() > deadline:
                 raise RunError(
                     f"{self.expected} sites are expected and {len(names)} came "
@@ -142,6 +147,7 @@ class RemoteSites:
                     hint="Start them with `vitrail flower site`, or give --sites a smaller number.",
                 )
             time.sleep(_POLL_SECONDS)
+        self.attendance.look(names, self.expected)
         return tuple(sorted(names))
 
     def counts(self) -> None:
@@ -175,7 +181,9 @@ class RemoteSites:
         if any(stage.wire.up_kept for stage in plan.stages):
             declared += _KEPT
         sender = MessageSender(self.link, self.run, declared + MAX_HEADER_BYTES, folder)
-        return RemotePool(sender, self.timeout, is_audited(plan), len(plan.classes))
+        return RemotePool(
+            sender, self.timeout, is_audited(plan), len(plan.classes), self.attendance
+        )
 
     def send_farewell(self, folder: RunFolder) -> None:
         """Tell every site that the run is over, and what the others told for its audit."""
@@ -286,8 +294,16 @@ class MessageSender:
 class RemotePool:
     """Turns played by the sites themselves; an `audit` is over so many `classes`."""
 
-    def __init__(self, post: MessageSender, timeout: float, audit: bool, classes: int = 0) -> None:
+    def __init__(
+        self,
+        post: MessageSender,
+        timeout: float,
+        audit: bool,
+        classes: int = 0,
+        attendance: Attendance | None = None,
+    ) -> None:
         self.post = post
+        self.attendance = attendance or Attendance()
         self.timeout = timeout
         self._audit = audit
         self._classes = classes
@@ -307,7 +323,10 @@ class RemotePool:
             return body, {**down.tensors, **brought}
 
         sites = [task.site for task in tasks]
+        self.attendance.look(self.post.link.present())
         for site, letter in self.post.ask("turn", sites, make_content, self.timeout):
+            if isinstance(letter, MissingReply):
+                self.attendance.note_absent(by_site[site].round, site, letter.reason, closing)
             if closing and isinstance(letter, OpenedMessage) and "told" in letter.body:
                 self._take_audit_table(site, letter.body["told"])
             yield self._read_reply(letter)
