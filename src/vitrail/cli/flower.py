@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from vitrail.flower.ports import INSTALL
 
 flower = typer.Typer(
     name="flower",
-    help="Real federations on Flower: keys, server, site, check.",
+    help="Real federations on Flower: keys, server, site, check, status.",
     no_args_is_help=True,
 )
 keys_app = typer.Typer(help="Certificates and keys.", no_args_is_help=True)
@@ -157,6 +158,24 @@ def check_command(
         typer.echo(f"{'ok   ' if line.good else 'WRONG'} {line.what}: {line.says}")
     if not all(line.good for line in findings):
         raise typer.Exit(1)
+
+
+@flower.command("status")
+def status_command(
+    path: Annotated[
+        Path, typer.Argument(help="A coordinator's run folder, or a site's file or folder.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Tell how a federation stands at this end, from its files; no port is opened."""
+    from vitrail.flower.status import read_status
+
+    status = read_status(path)
+    if as_json:
+        typer.echo(json.dumps(status.to_json(), indent=1))
+        return
+    for line in status.lines():
+        typer.echo(line)
 
 
 def _check_security(keys: Path | None, insecure: bool) -> None:
