@@ -43,7 +43,7 @@ def stopped(birds, tmp_path_factory):
 
     terms = {
         "run": {**birds.terms["run"], "rounds": 3},
-        "release": {"defenses": ["dp-sgd"], "dp-sgd": {"noise": 2.0}},
+        "release": {"defenses": ["client-dp"], "client-dp": {"noise": 2.0, "accountant": "rdp"}},
     }
     with pytest.raises(StoppedError):
         run_federation(
@@ -74,7 +74,7 @@ def test_a_sites_status_has_its_epsilon_and_what_left(stopped) -> None:
         assert status.site == "north" and not status.running
         (run,) = status.runs
         assert (run.round, run.rounds, run.finished) == (2, 3, False)
-        assert run.bytes == 2 * 4076 and run.epsilon["dp-sgd"] > 0
+        assert run.bytes == 2 * 4076 and run.epsilon["client-dp"] > 0
 
 
 def test_status_names_proposals_and_the_last_error(birds, tmp_path) -> None:
@@ -121,3 +121,15 @@ def test_a_site_that_declined_is_named_with_its_reason(birds, tmp_path) -> None:
 def test_what_is_no_end_of_a_federation_is_refused(tmp_path) -> None:
     with pytest.raises(RunError, match="neither a coordinator's run folder"):
         read_status(tmp_path)
+
+
+def test_a_coordinator_behind_a_formal_mechanism_invents_no_count(stopped, tmp_path) -> None:
+    """Refuted by a report that says 0 images or 3 (what sites count as), or an epsilon that only a
+    site knows."""
+    page = tmp_path / "report.html"
+    said = CliRunner().invoke(app, ["report", str(stopped / "run"), "--out", str(page)])
+    assert said.exit_code == 0, said.output
+    text = page.read_text()
+    assert "an untold number of images" in text and "<b>untold</b>" in text
+    said = CliRunner().invoke(app, ["ledger", str(stopped / "run"), "--site", "north"])
+    assert "formal, as agreed: client-dp" in said.output
