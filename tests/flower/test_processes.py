@@ -254,5 +254,9 @@ def test_keys_decide_who_takes_part(birds, field) -> None:
         assert process.poll() is None  # still trying, and never let in
     assert "is not the coordinator that ca.pem is for" in (root / "foreign.log").read_text()
     assert "does not know this site's key" in (root / "unknown.log").read_text()
+    said = (root / "server.log").read_text()
+    assert "does not accept this coordinator's certificate" in said  # of the foreign one
+    assert "was not let in: its key is not registered here" in said
+    assert "waiting for east, north" in said and "all 2 sites are there" in said
     for folder in ("at-west", "at-other"):
         assert not list((root / folder).glob("runs/*"))

@@ -29,6 +29,7 @@ from flwr.superlink.main import create_app
 
 from vitrail.errors import ConfigError, RunError
 from vitrail.flower.coordinator.disk_store import DiskObjectStore
+from vitrail.flower.coordinator.tls_watch import watch_handshakes
 from vitrail.flower.keys import Keys
 
 _FLEET = "/v1/fleet/"
@@ -151,6 +152,9 @@ class FleetServer:
             limit_concurrency=_MOST_CONNECTIONS,
             **_make_tls_options(self.keys),
         )
+        config.load()
+        if config.ssl is not None and self._tell is not None:
+            watch_handshakes(config.ssl, self._tell)
         self._uvicorn = uvicorn.Server(config)
         self._start_thread(self._listen)
         self._start_thread(self._beat)
