@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from vitrail.cli.app import COMMANDS
+from vitrail.cli.app import COMMANDS, load_command
 from vitrail.methods import METHODS
 from vitrail.release.defense_reference import make_reference_lines as defense_lines
 
@@ -83,3 +83,18 @@ def test_every_template_that_is_named_exists(project):
 
     text = (project / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert set(re.findall(r"--kind ([a-z-]+)", text)) <= set(KINDS)
+
+
+@pytest.mark.parametrize("page", ["run-a-real-federation", "watch-a-real-federation"])
+def test_the_commands_on_real_federations_exist_with_their_options(project, page):
+    """Refuted by a command, or an option of one, that nobody can type."""
+    text = (project / "docs" / "how-to" / f"{page}.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^    vitrail (.+)$", text, re.MULTILINE)
+    assert lines
+    for line in lines:
+        words = line.split()
+        command = load_command(words.pop(0))
+        while getattr(command, "commands", None):
+            command = command.commands[words.pop(0)]
+        known = {option for param in command.params for option in param.opts}
+        assert {word for word in words if word.startswith("--")} <= known, line

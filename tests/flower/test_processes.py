@@ -271,5 +271,9 @@ def test_keys_decide_who_takes_part(birds, field) -> None:
     checks = verify_ledgers(root / "run", keys=read_trusted_keys(keys.folder))
     assert [check.site for check in checks] == ["east", "north"]
     assert not any(check.problem for check in checks)
+    said = (root / "server.log").read_text()
+    assert "does not accept this coordinator's certificate" in said  # of the foreign one
+    assert "was not let in: its key is not registered here" in said
+    assert "waiting for east, north" in said and "all 2 sites are there" in said
     for folder in ("at-west", "at-other", "at-third"):
         assert not list((root / folder).glob("runs/*"))

@@ -144,6 +144,12 @@ def load_leakage(
     path: Path, overrides: Iterable[str] = (), scale: str | None = None
 ) -> LeakagePlan:
     """Read a run's TOML file that has a `[leakage]` section; the undefended row is added."""
+    if path.is_dir():
+        raise ConfigError(
+            "this is a folder: leakage trains runs of its own, from a TOML file",
+            where=str(path),
+            hint="Give it a TOML file with a [leakage] section and images of this machine.",
+        )
     if not path.is_file():
         raise ConfigError(f"there is no file {path}", hint="A run's TOML with a [leakage] section.")
     raw = read_tree(path, scale)

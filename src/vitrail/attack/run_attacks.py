@@ -16,7 +16,7 @@ from vitrail.attack.job import LabelKnowledge
 from vitrail.attack.run_view import RunView
 from vitrail.attack.trial import Trial
 from vitrail.attack.view import Needs
-from vitrail.errors import ConfigError, suggest_name
+from vitrail.errors import ConfigError, RunError, suggest_name
 from vitrail.registry import load_plugins
 from vitrail.rng import derive_server_key
 from vitrail.runs.opened_run import Run
@@ -71,6 +71,7 @@ def run_attacks(
     state: Path | None = None,
 ) -> AttackResults:
     """Run the named attacks on a recorded run; their states are kept so that they can go on."""
+    _check_end(run)
     load_plugins(run.config.run.plugins, run.loaded.base, stored=True)
     attacks = make_attacks(names, options or {}, public or _find_public_file(run))
     _check_same_images(attacks)
@@ -83,6 +84,24 @@ def run_attacks(
     for attack in sorted(attacks, key=lambda attack: _ORDER[attack.needs]):
         findings = findings.merge(trial.run(attack, view))
     return AttackResults(**vars(findings), run=run.path, public=bool(run.card.get("public")))
+
+
+def _check_end(run: Run) -> None:
+    """An attack reads the server's side and is scored on true images: no end of a real federation
+    has both."""
+    if run.end == "simulation":
+        return
+    lacks = (
+        "the coordinator has no true images to score an attack on"
+        if run.end == "coordinator"
+        else "a site's folder has nothing of what the server received"
+    )
+    raise RunError(
+        lacks,
+        where=str(run.path),
+        hint="Rehearse the same terms as a simulation with run.record_updates = true, and attack "
+        "that.",
+    )
 
 
 def _find_public_file(run: Run) -> Path | None:

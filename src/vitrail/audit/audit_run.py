@@ -21,6 +21,8 @@ from vitrail.audit.site_audit import SiteAudit, audit_site
 from vitrail.audit.site_view import SiteView, require_part_head
 from vitrail.engine.federation import Federation
 from vitrail.engine.plan import make_plan
+from vitrail.engine.storage.run_end import describe_continuation
+from vitrail.engine.storage.run_folder import AUDIT_TABLES_FILE
 from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.errors import RunError, suggest_name
 from vitrail.files import write_json
@@ -31,7 +33,7 @@ from vitrail.runs.reopen import ensure_local_model, load_run_federation
 
 _ENOUGH = 12  # test images a class below which a site's training images help out
 
-SEPARABILITY_FILE = "separability.json"
+SEPARABILITY_FILE = AUDIT_TABLES_FILE
 OnSiteAudit = Callable[[SiteView, SiteAudit], None]
 
 
@@ -169,7 +171,7 @@ def _check(run: Run, sites: Sequence[str]) -> None:
         raise RunError(
             "this run is still going, or was stopped",
             where=where,
-            hint="`vitrail resume` it; an audit compares models that are done.",
+            hint=f"An audit compares models that are done. {describe_continuation(run.end)}",
         )
     for site in sites:
         if site not in run.sites:

@@ -113,6 +113,12 @@ def averages_subspaces(run: Run) -> bool:
 
 def read_agreement(run: Run) -> Agreement:
     """What the server of a run with subspaces holds about the sites' agreement."""
+    if run.end == "site":
+        raise RunError(
+            "how far the sites agree is known to the coordinator, not to a site",
+            where=str(run.path),
+            hint="Ask the coordinator for `vitrail explain RUN --consensus`.",
+        )
     if not averages_subspaces(run):
         raise RunError(
             f"{run.config.method.name} does not average subspaces: there is no consensus to show",

@@ -11,6 +11,7 @@ from vitrail.audit.audit_run import audit_run
 from vitrail.audit.consensus import averages_subspaces, read_agreement
 from vitrail.audit.federation_view import Audit
 from vitrail.audit.finding import VERDICT_WORDS
+from vitrail.audit.told_figures import AT_A_SITE, ToldFigures, require_told_figures
 from vitrail.cli.arguments import Force, RunFolderPath, check_free_file, print_note
 from vitrail.cli.progress import show_status
 from vitrail.errors import ConfigError
@@ -20,6 +21,8 @@ from vitrail.report.pages.audit_page import ExampleCollector, render_audit_page
 from vitrail.report.pages.audit_words import find_leading, format_p_value
 from vitrail.report.sections.audit_pictures import keep_audit
 from vitrail.runs.opened_run import Run
+
+_TOLD = 10  # contrasts that are printed; --json has them all
 
 
 def audit(
@@ -52,6 +55,9 @@ def audit(
     """
     _check(json, out, force)
     opened = Run(run)
+    if opened.end == "coordinator":
+        _print_told(require_told_figures(opened), json, out)
+        return
     album = ExampleCollector()
     with show_status() as tell:
         audited = audit_run(opened, sites or None, tell=tell, keep=album, lenders=lenders or ())
@@ -70,6 +76,30 @@ def audit(
             print_note(
                 "the report shows images of the audited sites: it is for those who may see them"
             )
+
+
+def _print_told(figures: ToldFigures, json: Path | None, out: Path | None) -> None:
+    """A coordinator has no images: what the sites told, joined, the largest contrast first."""
+    if out is not None:
+        raise ConfigError(
+            "the page of an audit shows verdicts, and a coordinator has none",
+            where="--out",
+            hint="`vitrail report` shows what the sites told; --json writes it to a file.",
+        )
+    typer.echo("This is the coordinator. The sites told these figures for the audit:")
+    for one in figures.contrasts[:_TOLD]:
+        typer.echo(
+            f"{one.site}: {one.label} stands out by {one.contrast.score:.1f} standard errors, "
+            f"{one.place} ({one.contrast.here:.2f} here, {one.contrast.elsewhere:.2f} elsewhere)"
+        )
+    if not figures.contrasts:
+        typer.echo("nothing that compares: too few images of each class")
+    if figures.silent:
+        typer.echo(f"nothing came from: {', '.join(figures.silent)}")
+    typer.echo(AT_A_SITE)
+    if json is not None:
+        write_json(json, figures.to_json())
+        print_note(f"written: {json}")
 
 
 def _print_agreement(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from vitrail.errors import ConfigError
 
 flower = typer.Typer(
     name="flower",
-    help="Real federations on Flower: keys, server, site, terms, policy, check.",
+    help="Real federations on Flower: keys, server, site, terms, policy, check, status.",
     no_args_is_help=True,
 )
 flower.add_typer(keys_app, name="keys")
@@ -22,6 +23,10 @@ flower.add_typer(policy_app, name="policy")
 
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="No TLS and no authentication; for tests on one machine.")
+]
+LogFormatWord = Annotated[
+    str,
+    typer.Option("--log-format", metavar="text|json", help="Sentences, or a JSON event a line."),
 ]
 _WARNING = "INSECURE: no encryption, no authentication. Never use this with real images."
 
@@ -42,17 +47,19 @@ def server_command(
         list[Path] | None,
         typer.Option(help="A file of `flower terms sign`; once for each signature."),
     ] = None,
+    log_format: LogFormatWord = "text",
     insecure: Insecure = False,
 ) -> None:
     """Coordinate a federation: start it, or go on after a stop."""
     require_flower()
     from vitrail.flower.coordinator.server_command import ServerSettings, run_server
+    from vitrail.flower.events import EventTeller, parse_log_format
     from vitrail.flower.keys import Keys
 
     _check_security(keys, insecure)
     server = ServerSettings(host, port, None if keys is None else Keys(keys))
-    folder = run_server(file, out, server, typer.echo, sites, timeout, patience, signature or [])
-    typer.echo(f"finished; run folder {folder.path}")
+    teller = EventTeller(typer.echo, parse_log_format(log_format))
+    run_server(file, out, server, teller, sites, timeout, patience, signature or [])
 
 
 @flower.command("site")
@@ -63,20 +70,24 @@ def site_command(
     name: Annotated[str | None, typer.Option(help="The site's name, with --data.")] = None,
     keys: Annotated[Path | None, typer.Option(help="The folder the coordinator gave.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Agree to every run unasked.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="End after one finished run.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="End after one run; declined is an error.")
+    ] = False,
+    log_format: LogFormatWord = "text",
     insecure: Insecure = False,
     seeded: Annotated[bool, typer.Option("--seeded", hidden=True)] = False,
 ) -> None:
     """Take part in a federation with this machine's images."""
     require_flower()
+    from vitrail.flower.events import parse_log_format
     from vitrail.flower.site.site_command import SiteConnection, run_site
     from vitrail.flower.site.site_config import SiteConfig
 
     _check_security(keys, insecure)
     home = SiteConfig.open(_prepare_site_file(file, data, name))
     node = SiteConnection(home, server, keys, seeded)
-    typer.echo(f"site {home.name}: files in {home.folder}")
-    run_site(node, typer.echo, (lambda _: True) if yes else typer.confirm, once)
+    agree = (lambda _: True) if yes else typer.confirm
+    run_site(node, typer.echo, agree, once, parse_log_format(log_format))
 
 
 @flower.command("check")
@@ -95,6 +106,24 @@ def check_command(
         typer.echo(f"{'ok   ' if line.good else 'WRONG'} {line.what}: {line.says}")
     if not all(line.good for line in findings):
         raise typer.Exit(1)
+
+
+@flower.command("status")
+def status_command(
+    path: Annotated[
+        Path, typer.Argument(help="A coordinator's run folder, or a site's file or folder.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Tell how a federation stands at this end, from its files; no port is opened."""
+    from vitrail.flower.status import read_status
+
+    status = read_status(path)
+    if as_json:
+        typer.echo(json.dumps(status.to_json(), indent=1))
+        return
+    for line in status.lines():
+        typer.echo(line)
 
 
 def _check_security(keys: Path | None, insecure: bool) -> None:

@@ -18,6 +18,11 @@ from vitrail.release.ledger import is_remark, read_mechanisms
 from vitrail.runs.ledgers import Ledgers, Line, ReleaseTotals, SiteLedger, read_ledgers
 from vitrail.runs.verify_ledgers import verify_ledgers
 
+_ARRIVALS = (
+    "This is the coordinator: what follows reached it, by its own journal. What left a site, and "
+    "what that cost, is in the ledger at that site; what came too late is not counted here."
+)
+
 
 def ledger(
     run: RunFolderPath,
@@ -49,8 +54,11 @@ def ledger(
     if json is not None:
         check_free_file(json, force)
     ledgers = read_ledgers(run, site)
+    if ledgers.end == "coordinator":
+        typer.echo(_ARRIVALS)
     if site is not None:
-        _print_rounds(ledgers.sites[0])
+        verb = "came from" if ledgers.end == "coordinator" else "left"
+        _print_rounds(ledgers.sites[0], f"What {verb} {site}")
     _print_totals(ledgers)
     if json is not None:
         write_json(json, ledgers.to_json())
@@ -86,9 +94,9 @@ def _print_checks(run: Path, heads: Path | None, keys: Path | None) -> None:
     typer.echo("everything fits")
 
 
-def _print_rounds(site: SiteLedger) -> None:
+def _print_rounds(site: SiteLedger, title: str) -> None:
     """One line a release; what is said of a part of one has no bytes of its own."""
-    table = Table(title=escape(f"What left {site.site}"), title_justify="left", box=None)
+    table = Table(title=escape(title), title_justify="left", box=None)
     for head in ("round", "what", "bytes", "mechanism", "noise / update", "guarantee"):
         table.add_column(head, justify="right" if head in ("bytes", "noise / update") else "left")
     for line in site.guaranteed_lines:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vitrail.cli.arguments import Force, Overrides, check_free_file, print_note
-from vitrail.config import load
-from vitrail.errors import ConfigError
+from vitrail.config import Loaded, load
+from vitrail.engine.storage.run_end import find_run_end
+from vitrail.engine.storage.run_folder import RunFolder
+from vitrail.errors import ConfigError, RunError
 from vitrail.files import write_text
 from vitrail.release.image_protection import describe_remark
 from vitrail.report.pages.preview_page import render_preview_page
@@ -17,7 +20,9 @@ from vitrail.report.preview_sharing import Previewer
 
 
 def preview(
-    file: Annotated[Path, typer.Argument(help="A TOML file of a method that shares images.")],
+    file: Annotated[
+        Path, typer.Argument(help="A TOML file of a method that shares images, or a run folder.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write, in .html.")] = Path(
         "preview.html"
     ),
@@ -38,10 +43,24 @@ def preview(
             f"a preview is a page, not {out.name!r}", where="--out", hint="Use a name in .html."
         )
     check_free_file(out, force)
-    previewer = Previewer(load(file, sets or ()), rounds)
+    previewer = Previewer(_load(file, sets or ()), rounds)
     previews = []
     for preview_of_site in previewer.sites(tuple(site or ())):
         typer.echo(f"{preview_of_site.site}: {describe_remark(preview_of_site.shared.line)}")
         previews.append(preview_of_site)
     write_text(out, render_preview_page(previews, str(file), previewer.rounds, images))
     print_note(f"written: {out}; nothing left any site")
+
+
+def _load(file: Path, sets: Sequence[str]) -> Loaded:
+    """A file, or the configuration of a run folder whose images are here."""
+    folder = RunFolder(file)
+    if not folder.config_file.is_file():
+        return load(file, sets)
+    if find_run_end(folder, folder.open().config) == "coordinator":
+        raise RunError(
+            "the coordinator of a federation has no images: nothing can be previewed here",
+            where=str(file),
+            hint="A site previews its own folder of the run.",
+        )
+    return load(folder.config_file, sets, stored=True)

@@ -41,6 +41,12 @@ def load(
     key means what was done before there was one.
     """
     path = Path(path)
+    if path.is_dir():
+        raise ConfigError(
+            "this is a folder, and a TOML file is wanted",
+            where=str(path),
+            hint="The configuration of a run folder is its config.toml.",
+        )
     if not path.is_file():
         raise ConfigError(
             f"there is no file {path}", hint="`vitrail init PATH` writes one for your images."

@@ -23,6 +23,7 @@ from vitrail.engine.site_versions import Versions
 from vitrail.engine.storage.checkpoint import Checkpoints, Identity
 from vitrail.engine.storage.journal import COLUMNS, Journal
 from vitrail.engine.storage.model_card import write_card
+from vitrail.engine.storage.run_end import refuse_remote
 from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.engine.storage.transcript import Transcript
@@ -112,6 +113,7 @@ def resume(
     if (folder.server / "finished").exists():
         Checkpoints(folder.server).check_config(fingerprint_config(loaded.config))
         return folder
+    refuse_remote(folder, loaded.config)
     hands = start_workers(loaded.config.run, workers) if crew is None else nullcontext(crew)
     with lock_folder(folder), hands as crew:
         folder.sweep_up()

@@ -10,6 +10,7 @@ from pathlib import Path
 from vitrail.errors import ConfigError, VitrailError
 from vitrail.registry import load_plugins
 from vitrail.report.blocks import Block, MissingNote, Section, iterate_leaves, render_block
+from vitrail.report.charts.scale import format_count
 from vitrail.report.document_page import render_document, render_run_views
 from vitrail.report.html import Html, format_html, join
 from vitrail.report.photos import Photos
@@ -19,6 +20,7 @@ from vitrail.report.sections.audit_pictures import read_finding_pictures
 from vitrail.report.sections.audit_section import make_audit_blocks
 from vitrail.report.sections.comparison_section import load_comparisons, make_comparison_blocks
 from vitrail.report.sections.fidelity_section import make_fidelity_blocks
+from vitrail.report.sections.participation_section import make_participation_blocks
 from vitrail.report.sections.parts_section import make_parts_blocks
 from vitrail.report.sections.privacy_section import make_privacy_blocks
 from vitrail.report.sections.reproduction_section import make_reproduction_blocks
@@ -81,6 +83,7 @@ def compose(paths: Sequence[Path], viewer: Viewer, tell: Tell | None = None) -> 
             report_runs,
             lambda r: make_training_blocks(r.record),
         ),
+        *_make_participation_section(report_runs),
         _make_run_section("parts", "What the model looks for", _PARTS, report_runs, _make_parts),
         _make_run_section("why", "Why", _WHY, report_runs, _make_why),
         _make_fidelity_section(report_runs),
@@ -110,6 +113,7 @@ def compose(paths: Sequence[Path], viewer: Viewer, tell: Tell | None = None) -> 
 
 _SUMMARY = "What happened, in sentences made from the data; each leads to its evidence."
 _TRAINING = "How good the model got, round by round and site by site, and what that took."
+_PARTICIPATION = "Which sites came, were absent, were refused, declined or left, and why."
 _PARTS = "The parts that the model knows of each class, and whether the sites agree on them."
 _WHY = "Why some images were taken for what they were taken for, in numbers that add up."
 _FIDELITY = "Whether a defense, or another method, leaves explanations as they were."
@@ -164,6 +168,21 @@ def _make_run_section(
     return Section(
         anchor, title, format_html(lead), (body,), _shows_private_images(report_runs, body)
     ), blocks
+
+
+def _make_participation_section(
+    report_runs: Sequence[_ReportRun],
+) -> Iterator[tuple[Section, list[Block]]]:
+    """Who took part, where sites are remote and this is their coordinator."""
+    section, blocks = _make_run_section(
+        "participation",
+        "Who took part",
+        _PARTICIPATION,
+        report_runs,
+        lambda r: make_participation_blocks(r.record),
+    )
+    if blocks:
+        yield section, blocks
 
 
 def _make_plugin_sections(
@@ -236,13 +255,20 @@ def _write_title(report_runs: Sequence[_ReportRun]) -> str:
     if len(report_runs) > 1:
         return f"Report on {len(report_runs)} runs"
     run = report_runs[0].record.run
-    return f"{run.config.method.name}: a federation of {len(run.sites)} sites"
+    if run.end == "site":
+        return f"{run.config.method.name}: the part of site {', '.join(run.sites)} in a federation"
+    return f"{run.config.method.name}: a federation of {format_count(len(run.sites), 'site')}"
 
 
 def _write_lead(report_runs: Sequence[_ReportRun]) -> Html:
     if len(report_runs) > 1:
         return format_html("{}", ", ".join(r.record.name for r in report_runs))
     run = report_runs[0].record.run
+    seen = {"simulation": "", "coordinator": " · as the coordinator has it", "site": ""}[run.end]
     return format_html(
-        "{} · {} on {}", report_runs[0].record.name, run.config.method.name, run.card["backbone"]
+        "{} · {} on {}{}",
+        report_runs[0].record.name,
+        run.config.method.name,
+        run.card["backbone"],
+        seen,
     )

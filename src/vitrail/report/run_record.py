@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.engine.federation import SERVER
+from vitrail.engine.storage.roster_log import ROSTER_FILE, RosterEvent, RosterLog
 from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.errors import RunError
+from vitrail.runs.arrivals import read_arrivals
 from vitrail.runs.opened_run import Run
 
 AUDIT, FIDELITY = "audit.json", "fidelity.json"
@@ -44,7 +46,11 @@ class RunRecord:
     @staticmethod
     def read(run: Run, name: str) -> RunRecord:
         """Read what lies in a run folder."""
-        ledgers = {site: SiteFolder(run.path, site).ledger().lines() for site in run.sites}
+        ledgers: Mapping[str, Sequence[Mapping[str, Any]]] = (
+            read_arrivals(run)
+            if run.end == "coordinator"
+            else {site: SiteFolder(run.path, site).ledger().lines() for site in run.sites}
+        )
         results = {
             file: read
             for file in (AUDIT, ATTACK, LEAKAGE, FIDELITY)
@@ -82,9 +88,18 @@ class RunRecord:
     def images(self) -> tuple[int, int]:
         """How many training and test images there are in all."""
         if self.counts is None:
-            return 0, 0
+            return self._count_told("examples"), self._count_told("test_examples")
         train = sum(map(sum, self.counts["train"]))
         return train, sum(map(sum, self.counts["test"])) + int(self.counts["server_test"])
+
+    def _count_told(self, metric: str) -> int:
+        """What sites told of their images with their figures; 0 where nobody told anything."""
+        return int(sum(self.get_last(site, metric) or 0.0 for site in self.run.sites))
+
+    @cached_property
+    def roster_events(self) -> list[RosterEvent]:
+        """Who came, declined and left, where sites are remote."""
+        return RosterLog(self.run.folder.server / ROSTER_FILE).read()
 
     @cached_property
     def missed_updates(self) -> list[MissedUpdate]:

@@ -83,6 +83,13 @@ def open_view(record: RunRecord, viewer: Viewer) -> ReportView | MissingNote:
                     )
                 )
             site = run.sites[0]
+        if run.end == "coordinator":
+            return MissingNote(
+                format_html(
+                    "The coordinator has no images to look at the model with. A site's report of "
+                    "its own folder shows this part."
+                )
+            )
         explainer = Explainer(run, site, top=5)
         federation = load_run_federation(run)
     except (VitrailError, OSError):

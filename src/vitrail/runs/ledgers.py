@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.engine.federation import SERVER
+from vitrail.engine.storage.run_end import RunEnd
 from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.errors import RunError, suggest_name
 from vitrail.release.accounting.promise import NOTHING, read_events, recount
 from vitrail.release.ledger import is_remark
+from vitrail.runs.arrivals import read_arrivals
 from vitrail.runs.opened_run import Run
 
 Line = Mapping[str, Any]
@@ -106,6 +108,7 @@ class Ledgers:
 
     sites: Sequence[SiteLedger]
     mismatches: Sequence[str] = field(default_factory=tuple)
+    end: RunEnd = "simulation"
 
     def to_json(self) -> dict[str, Any]:
         """For a file."""
@@ -114,7 +117,8 @@ class Ledgers:
             word: {unit: sum(site[word][unit] for site in sites) for unit in ("releases", "bytes")}
             for word in ("formal", "empirical")
         }
-        return {"sites": sites, "totals": totals, "mismatches": list(self.mismatches)}
+        content = {"sites": sites, "totals": totals, "mismatches": list(self.mismatches)}
+        return content if self.end == "simulation" else {"end": self.end, **content}
 
 
 def is_formal(line: Line) -> bool:
@@ -123,15 +127,18 @@ def is_formal(line: Line) -> bool:
 
 
 def read_ledgers(path: str | Path, site: str | None = None) -> Ledgers:
-    """All ledgers of a run, or one site's, checked."""
+    """All ledgers of a run, or one site's, checked; a coordinator has what reached it instead."""
     run = Run(path)
     if site is not None and site not in run.sites:
         raise RunError(f"there is no site {site!r} in this run", hint=suggest_name(site, run.sites))
     names = run.sites if site is None else (site,)
+    if run.end == "coordinator":
+        arrivals = read_arrivals(run)
+        return Ledgers([SiteLedger(name, arrivals[name]) for name in names], end=run.end)
     sites = [SiteLedger(name, SiteFolder(run.path, name).ledger().lines()) for name in names]
     mismatches = [text for ledger in sites for text in _check_totals(ledger)]
     mismatches += list(_check_received_bytes(run.folder, sites, whole=site is None))
-    return Ledgers(sites, mismatches)
+    return Ledgers(sites, mismatches, run.end)
 
 
 def _check_totals(site: SiteLedger) -> Iterator[str]:

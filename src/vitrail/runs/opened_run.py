@@ -17,6 +17,7 @@ from vitrail.engine.plan import Plan, make_plan
 from vitrail.engine.site_turn import HOME, MODEL, OWN
 from vitrail.engine.site_versions import Versions
 from vitrail.engine.storage.checkpoint import Checkpoints
+from vitrail.engine.storage.run_end import RunEnd, describe_continuation, find_run_end
 from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.engine.storage.site_folder import OwnModelKind, SiteFolder
 from vitrail.errors import ConfigError, RunError, suggest_name
@@ -37,7 +38,8 @@ class Run:
         self.path = self.folder.path
         loaded = self.folder.open()
         self.config: Config = loaded.config
-        self.card = _read_card(self.path)
+        self.end: RunEnd = find_run_end(self.folder, self.config)
+        self.card = _read_card(self.path, self.end)
         self._loaded = replace(
             loaded, config=_drop_weights_file(self.config, self.card["channels"])
         )
@@ -171,8 +173,24 @@ class Run:
             raise RunError(
                 f"there is no site {site!r} in this run", hint=suggest_name(site, self.sites)
             )
+        self._check_has_model(site, which)
         plan, _ = make_plan(self._loaded, self.classes, self.card["channels"])
         return self.deployed(self._tensors(plan, site, which))
+
+    def _check_has_model(self, site: str | None, which: ModelKind) -> None:
+        """Refuse a model that this end of a real federation does not have."""
+        if self.end == "coordinator" and which != "global":
+            raise RunError(
+                f"the {which} model of site {site!r} is at that site, not at the coordinator",
+                where=str(self.path),
+                hint="Leave --site out for the global model, or ask at the site.",
+            )
+        if self.end == "site" and which == "global" and not self.finished:
+            raise RunError(
+                "this site gets the global model when the federation is finished",
+                where=str(self.path),
+                hint="Wait for the end of the run; `vitrail flower status` shows how far it is.",
+            )
 
     def deployed(self, tensors: Mapping[str, torch.Tensor]) -> DeployedModel:
         """The model of this run whose moving tensors are these."""
@@ -238,11 +256,13 @@ def _drop_weights_file(config: Config, channels: int) -> Config:
     )
 
 
-def _read_card(path: Path) -> dict[str, Any]:
+def _read_card(path: Path, end: RunEnd) -> dict[str, Any]:
     file = path / "server" / "card.json"
     if not file.is_file():
         raise RunError(
-            "this run has not got as far as a model", where=str(path), hint="`vitrail resume` it."
+            "this run has not got as far as a model",
+            where=str(path),
+            hint=describe_continuation(end),
         )
     card: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return card

@@ -20,6 +20,12 @@ def load_run_federation(run: Run) -> Federation:
     """The images of a run and who holds which, if they are still those it was trained on."""
     if (site := find_site_folder(run.path)) is not None:
         use_site_cache(site)
+    if run.end == "coordinator":
+        raise RunError(
+            "the coordinator of a federation has no images: they are at the sites",
+            where=str(run.path),
+            hint="Run this at a site, on that site's folder of the run.",
+        )
     federation = load_federation(run.loaded)
     if not Checkpoints(run.folder.server).same_images(run.round, federation.digest()):
         raise RunError(

@@ -19,6 +19,10 @@ from vitrail.sweep.cells import Cell, name_release
 from vitrail.sweep.cost import Cost, compute_cost, compute_mean_cost
 
 _IGNORED = ("run.seed", "run.workers", "run.device", "run.plugins", "run.checkpoint_every")
+_AGREED = tuple(  # what of the images a coordinator's file fixes for everybody
+    f"data.{key}"
+    for key in ("classes", "image_size", "channels", "resize", "normalize", "augment", "views")
+)
 _ROW_SECTIONS = ("method", "optimizer", "release")  # what makes a row rather than a table
 
 
@@ -124,7 +128,7 @@ def compare_runs(
 
 def _name_rows(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """The setting of each run, and what its row is called there."""
-    configs = [flatten(run.config.model_dump(mode="json")) for run in runs]
+    configs = [_describe_config(run) for run in runs]
     varying = _find_varying_keys(configs)
     settings = [k for k in varying if k.split(".")[0] not in _ROW_SECTIONS]
     settings = [k for k in settings if _varies_within_method(k, configs)]
@@ -136,6 +140,21 @@ def _name_rows(runs: Sequence[Run]) -> list[tuple[str, str]]:
             label = f"{label} {_describe_release(config, door, configs, doors, varying)}"
         names.append((", ".join(f"{k} = {config.get(k)}" for k in settings), label))
     return names
+
+
+def _describe_config(run: Run) -> dict[str, Any]:
+    """The keys of a run by name. At one end of a real federation what a file says of images holds
+    for that end alone: only what was agreed on is a setting."""
+    config = flatten(run.config.model_dump(mode="json"))
+    if run.end == "simulation":
+        return config
+    agreed = {
+        key: value
+        for key, value in config.items()
+        if key.split(".")[0] not in ("data", "partition") or key.startswith(_AGREED)
+    }
+    whose = "of all sites" if run.end == "coordinator" else f"of site {run.sites[0]}"
+    return {**agreed, "figures": whose}
 
 
 def _list_notes(

@@ -25,7 +25,7 @@ def test_a_remark_on_a_part_of_an_update_adds_no_bytes_and_no_release():
         {**update, "guarantee": "empirical: no formal guarantee"},
         {**remark, "guarantee": "formal: local DP", "epsilon": 10.0, "delta": 1e-5},
     ]
-    run = SimpleNamespace(sites=("a",), card={})
+    run = SimpleNamespace(sites=("a",), card={}, end="simulation")
     record = RunRecord(run, "run", [], None, {"a": ledger})
     assert [line["bytes"] for _, line in list_ledger_lines(record)] == [100]
     assert "100 B" in str(write_release_sentence(record)) and "1 release" in str(

@@ -50,7 +50,8 @@ def embedded(data: Data, path: Path, key: rng.Key) -> ImageSet:  # noqa: ARG001
             raise ConfigError(
                 f'data.source = "embedded" draws its own birds and has no use for data.{name}',
                 where=f"data.{name}",
-                hint="Leave it out, or name the source of your own images.",
+                hint="Leave it out, or name the source of your own images; a federation whose "
+                "images are elsewhere is started with `vitrail flower server`.",
             )
     options, size = data.aviary, data.image_size or 64
     birds = draw_birds(options.images, options.classes, derive_aviary_key(options.seed), size)

@@ -22,6 +22,7 @@ from vitrail.files import report_write_errors, write_text
 
 _WAIT_SECONDS = 20.0
 PRIVATE_METRICS_FILE = "figures.jsonl"  # of a site, in its own folder
+AUDIT_TABLES_FILE = "separability.json"  # in the server's: what sites told for audits
 
 
 class RunFolder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vitrail.config import Loaded
@@ -16,16 +16,17 @@ from vitrail.engine.run import (
     lock_folder,
 )
 from vitrail.engine.server_training import make_server_trainer
+from vitrail.engine.storage.run_end import RUN_ID_FILE
 from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.errors import ConfigError
 from vitrail.files import write_json
+from vitrail.flower.coordinator.attendance import Attendance
 from vitrail.flower.coordinator.remote_sites import RemoteSites
+from vitrail.flower.events import EVENTS_FILE, EventTeller
 from vitrail.flower.keys import Keys
 from vitrail.flower.link import Link
 from vitrail.flower.run_terms import make_agreed_plan, resolve_terms
 from vitrail.methods.base.method import RunSetup
-
-_NAME = "flower.json"
 
 
 def run_federation(
@@ -38,8 +39,13 @@ def run_federation(
     on_round: OnRound | None = None,
     signatures: Mapping[str, str] | None = None,
     keys: Keys | None = None,
+    teller: EventTeller | None = None,
+    names: Sequence[str] = (),
 ) -> RunFolder:
-    """Start a federation in a new folder, or go on with the one that is there, to its end."""
+    """Start a federation in a new folder, or go on with the one that is there, to its end.
+
+    `teller` hears what goes on; `names` are the sites that may come, where keys name them.
+    """
     folder = RunFolder(out)
     fresh = not folder.config_file.exists()
     loaded = resolve_terms(loaded) if fresh else folder.open()
@@ -58,15 +64,20 @@ def run_federation(
     with lock_folder(folder):
         folder.sweep_up()
         left_out = plan.config.debias.left_out
+        run = _load_run_id(folder)
+        if teller is not None:
+            teller.keep(folder.server / EVENTS_FILE, run)
+        attendance = Attendance(teller, folder.log, tuple(names))
         members = RemoteSites(
             link,
-            _load_run_id(folder),
+            run,
             sites,
             timeout,
             patience,
             left_out=left_out,
             signatures=dict(signatures or {}),
             node_keys=keys,
+            attendance=attendance,
         )
         if not (folder.server / "finished").exists():
             Engine(folder, plan, network, members, on_round, trainer).run(fresh=fresh)
@@ -76,7 +87,7 @@ def run_federation(
 
 def _load_run_id(folder: RunFolder) -> str:
     """What the sites know this run by, made once."""
-    file = folder.server / _NAME
+    file = folder.server / RUN_ID_FILE
     if not file.exists():
         write_json(file, {"run": secrets.token_hex(8)})
     return str(json.loads(file.read_text(encoding="utf-8"))["run"])

@@ -29,6 +29,7 @@ from flwr.superlink.main import create_app
 
 from vitrail.errors import ConfigError, RunError
 from vitrail.flower.coordinator.disk_store import DiskObjectStore
+from vitrail.flower.coordinator.tls_watch import watch_handshakes
 from vitrail.flower.keys import Keys
 from vitrail.flower.node_key import read_public
 
@@ -52,6 +53,8 @@ OPEN_ROUTES = frozenset(_FLEET + name for name in ("register-node", "unregister-
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _START_SECONDS, _BEAT_SECONDS = 30.0, 5.0
 _MOST_CONNECTIONS = 1024
+_NOT_LET_IN = (401, 412)  # no valid signature; a key that is not registered, or is there already
+_SILENCE = 60.0
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -62,20 +65,41 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 class AllowedRoutes:
     """An ASGI application that hands on requests for some paths; others do not exist here."""
 
-    def __init__(self, app: Application, paths: frozenset[str]) -> None:
+    def __init__(
+        self, app: Application, paths: frozenset[str], tell: Callable[[str], None] | None = None
+    ) -> None:
         self.app = app
         self.paths = paths
+        self.tell = tell
+        self._told: dict[str, float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Only plain requests to allowed paths get through, and nothing that upgrades them."""
         if scope["type"] != "http":
             return
         if scope["path"] in self.paths and scope["method"] == "POST":
-            await self.app(scope, receive, send)
+            await self.app(scope, receive, self._watch(scope, send))
             return
         start = {"type": "http.response.start", "status": 404, "headers": []}
         await send(start)
         await send({"type": "http.response.body", "body": b""})
+
+    def _watch(self, scope: Scope, send: Send) -> Send:
+        """Hand a response on; that a key was not let in is told, once a minute and address."""
+
+        async def hand_on(event: MutableMapping[str, Any]) -> None:
+            if event["type"] == "http.response.start" and event["status"] in _NOT_LET_IN:
+                host = str((scope.get("client") or ("somewhere",))[0])
+                now = time.monotonic()
+                if self.tell is not None and now - self._told.get(host, -_SILENCE) >= _SILENCE:
+                    self._told[host] = now
+                    self.tell(
+                        f"a site at {host} was not let in: its key is not registered here, or is "
+                        "connected already"
+                    )
+            await send(event)
+
+        return hand_on
 
 
 class FleetServer:
@@ -85,7 +109,14 @@ class FleetServer:
     Contents of messages wait as files in `folder`, not in memory.
     """
 
-    def __init__(self, host: str, port: int, keys: Keys | None, folder: Path) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        keys: Keys | None,
+        folder: Path,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
         if keys is None and host not in LOOPBACK:
             raise ConfigError(
                 f"without keys anybody who reaches {host} could take part",
@@ -93,6 +124,7 @@ class FleetServer:
                 hint="Listen on 127.0.0.1, or make keys with `vitrail flower keys init`.",
             )
         self.keys = keys
+        self._tell = tell
         self.names: dict[int, str] = {}
         self._publics: dict[int, bytes] = {}
         self._roll_stamp: tuple[int, ...] = ()
@@ -113,7 +145,7 @@ class FleetServer:
         self.refresh_names()
         self._start_run()
         config = uvicorn.Config(
-            AllowedRoutes(self._app, ROUTES if self.keys else ROUTES | OPEN_ROUTES),
+            AllowedRoutes(self._app, ROUTES if self.keys else ROUTES | OPEN_ROUTES, self._tell),
             host=self._host,
             port=self._port,
             lifespan="off",
@@ -123,6 +155,9 @@ class FleetServer:
             limit_concurrency=_MOST_CONNECTIONS,
             **_make_tls_options(self.keys),
         )
+        config.load()
+        if config.ssl is not None and self._tell is not None:
+            watch_handshakes(config.ssl, self._tell)
         self._uvicorn = uvicorn.Server(config)
         self._start_thread(self._listen)
         self._start_thread(self._beat)

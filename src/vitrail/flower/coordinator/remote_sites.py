@@ -24,6 +24,7 @@ from vitrail.engine.tasks import MissingReply, Reply, RoundMessage, Task
 from vitrail.engine.workers.pool import Pool
 from vitrail.errors import ConfigError, RunError, VitrailError, suggest_name
 from vitrail.files import load_or_create_secret, write_json
+from vitrail.flower.coordinator.attendance import Attendance
 from vitrail.flower.coordinator.head_keeper import HeadKeeper
 from vitrail.flower.coordinator.late_sites import LateSites
 from vitrail.flower.coordinator.reply_order import put_in_order
@@ -70,8 +71,9 @@ class RemoteSites:
     signatures: dict[str, str] = field(default_factory=dict)
     size: int = 0
     shares: dict[str, float] = field(default_factory=dict)
-    _late: LateSites | None = field(default=None, init=False)
+    late: LateSites = field(default_factory=LateSites)
     node_keys: Keys | None = None
+    attendance: Attendance = field(default_factory=Attendance)
 
     @property
     def image_size(self) -> int:
@@ -94,6 +96,7 @@ class RemoteSites:
         names = self._wait_for_sites()
         _check_suspected(plan, names)
         declined: dict[str, str] = {}
+        self.late.note_asked(names)
         roster = self._take_in(plan, self._greet(plan, folder, names), declined)
         while roster and (unwilling := self._announce_shares(plan, folder, roster, roster)):
             declined |= unwilling
@@ -110,12 +113,8 @@ class RemoteSites:
 
     def welcome(self, plan: Plan, folder: RunFolder, roster: Facts, round_: int) -> Facts:
         """Take in whoever came later and has agreed; ask those who are there and were not asked."""
-        if self._late is None:
-            self._late = LateSites(
-                lambda name: next(reply for _, reply in self._greet(plan, folder, [name]))
-            )
         declined: dict[str, str] = {}
-        joined = self._take_in(plan, self._late.take_answers(), declined)
+        joined = self._take_in(plan, self.late.take_answers(), declined)
         joined = {name: facts for name, facts in joined.items() if name not in roster}
         if joined:
             everybody = {**roster, **joined}
@@ -125,7 +124,10 @@ class RemoteSites:
         self._record(folder, round_ - 1, joined, declined)
         everybody = {**roster, **joined}
         self.shares = compute_shares(weigh_sites(plan, everybody, list(everybody)))
-        self._late.ask([name for name in self._present() if name not in everybody])
+        self.late.ask(
+            [name for name in self._present() if name not in everybody],
+            lambda name: next(reply for _, reply in self._greet(plan, folder, [name])),
+        )
         return joined
 
     def _greet(
@@ -156,6 +158,8 @@ class RemoteSites:
                 roster[name] = self._read_hello(reply, name, plan)
             except RunError as err:
                 declined[name] = clean_text(err.what)
+                if isinstance(reply, MissingReply) and not reply.said:
+                    self.late.forget(name)  # it was away, and may be asked when it comes back
         return roster
 
     def _record(
@@ -165,9 +169,11 @@ class RemoteSites:
         log = RosterLog(folder.server / ROSTER_FILE)
         for name in joined:
             log.add(after, name, "joined")
+            self.attendance.note_joined(name)
         for name, why in declined.items():
             folder.log(f"site {name} does not take part: {why}")
             log.add(after, name, "declined", why)
+            self.attendance.note_declined(name, why)
 
     def _announce_shares(
         self, plan: Plan, folder: RunFolder, roster: Facts, sites: Iterable[str]
@@ -219,6 +225,7 @@ class RemoteSites:
         """The sites, once all that are expected are there."""
         deadline = time.monotonic() + self.patience
         while len(names := self._present()) < self.expected:
+            self.attendance.look(names, self.expected)
             if time.monotonic() > deadline:
                 raise RunError(
                     f"{self.expected} sites are expected and {len(names)} came "
@@ -226,6 +233,7 @@ class RemoteSites:
                     hint="Start them with `vitrail flower site`, or give --sites a smaller number.",
                 )
             time.sleep(_POLL_SECONDS)
+        self.attendance.look(names, self.expected)
         return tuple(sorted(names))
 
     def counts(self) -> None:
@@ -261,7 +269,13 @@ class RemoteSites:
         sender = MessageSender(self.link, self.run, declared + MAX_HEADER_BYTES, folder)
         heads = HeadKeeper(folder, self.run, self.node_keys)
         return RemotePool(
-            sender, self.timeout, is_audited(plan), len(plan.classes), self._describe_shares, heads
+            sender,
+            self.timeout,
+            is_audited(plan),
+            len(plan.classes),
+            self._describe_shares,
+            heads,
+            self.attendance,
         )
 
     def send_farewell(self, folder: RunFolder) -> None:
@@ -387,9 +401,11 @@ class RemotePool:
         classes: int = 0,
         describe_shares: Callable[[str], dict[str, float]] | None = None,
         heads: HeadKeeper | None = None,
+        attendance: Attendance | None = None,
     ) -> None:
         self.post = post
         self._heads = heads
+        self.attendance = attendance or Attendance()
         self.timeout = timeout
         self._audit = audit
         self._classes = classes
@@ -418,8 +434,11 @@ class RemotePool:
             return body, {**down.tensors, **brought}
 
         sites = [task.site for task in tasks]
+        self.attendance.look(self.post.link.present())
         for site, reply in self.post.ask("turn", sites, make_content, self.timeout):
             letter = heads.receive(site, down.round, reply)
+            if isinstance(letter, MissingReply):
+                self.attendance.note_absent(by_site[site].round, site, letter.reason, closing)
             if closing and isinstance(letter, OpenedMessage) and "told" in letter.body:
                 self._take_audit_table(site, letter.body["told"])
             yield self._read_reply(letter)

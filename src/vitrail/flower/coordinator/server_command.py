@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +13,17 @@ from vitrail.config import load
 from vitrail.config.debias_section import Debias
 from vitrail.engine.run import Progress
 from vitrail.engine.storage.run_folder import RunFolder
-from vitrail.errors import ConfigError, RunError, suggest_name
+from vitrail.errors import ConfigError, RunError, VitrailError, suggest_name
 from vitrail.files import is_readable_by_others
 from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.coordinator.fleet_link import FleetLink
 from vitrail.flower.coordinator.fleet_server import FleetServer
+from vitrail.flower.events import EventTeller
 from vitrail.flower.keys import Keys, find_certificate_problems
 from vitrail.flower.run_terms import make_terms
 from vitrail.flower.terms_digest import digest_terms
 from vitrail.flower.terms_file import read_terms
 from vitrail.flower.terms_signature import TermsSignature
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def run_server(
     file: Path,
     out: Path,
     server: ServerSettings,
-    tell: Tell,
+    teller: EventTeller,
     sites: int | None = None,
     timeout: float = 600.0,
     patience: float = 600.0,
@@ -92,26 +91,42 @@ def run_server(
         raise ConfigError("nobody says how many sites to wait for", where="--sites")
     with (
         _make_scratch_folder() as scratch,
-        FleetServer(server.host, server.port, server.keys, scratch) as fleet,
+        FleetServer(
+            server.host,
+            server.port,
+            server.keys,
+            scratch,
+            lambda text: teller.tell("refused", text),
+        ) as fleet,
     ):
-        tell(f"listening on {server.host}:{server.port}, waiting for {expected} sites")
-        run_federation(
-            FleetLink(fleet),
-            loaded,
-            out,
-            sites=expected,
-            timeout=timeout,
-            patience=patience,
-            on_round=lambda progress: _tell_round(progress, tell),
-            signatures=signed,
-            keys=server.keys,
-        )
+        where = f"{server.host}:{server.port}"
+        teller.tell("listening", f"listening on {where}, waiting for {expected} sites")
+        try:
+            run_federation(
+                FleetLink(fleet),
+                loaded,
+                out,
+                sites=expected,
+                timeout=timeout,
+                patience=patience,
+                on_round=lambda progress: _tell_round(progress, teller),
+                teller=teller,
+                names=participants,
+                signatures=signed,
+                keys=server.keys,
+            )
+        except VitrailError as err:
+            if folder.config_file.exists():
+                folder.log(f"stopped: {err.what}")
+            teller.tell("error", f"stopped: {err.what}")
+            raise
     if not (folder.server / "finished").exists():
         raise RunError(
             "the federation stopped before its end",
             where=str(out),
             hint="The same command goes on from the last round that is on disk.",
         )
+    teller.tell("finished", f"finished; run folder {folder.path}")
     return folder
 
 
@@ -157,7 +172,7 @@ def _make_scratch_folder() -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _tell_round(progress: Progress, tell: Tell) -> None:
+def _tell_round(progress: Progress, teller: EventTeller) -> None:
     """One line a round."""
     if progress.note and progress.note != "closing":
         return
@@ -165,4 +180,15 @@ def _tell_round(progress: Progress, tell: Tell) -> None:
     accuracy = "" if progress.accuracy is None else f"  accuracy {progress.accuracy:.3f}"
     away = f"  without {progress.dropped}" if progress.dropped else ""
     refused = f"  refused {progress.refused}" if progress.refused else ""
-    tell(f"{head}{accuracy}  sites {progress.sites}{away}{refused}")
+    teller.tell(
+        "closing" if progress.note else "round",
+        f"{head}{accuracy}  sites {progress.sites}{away}{refused}",
+        round=progress.round,
+        rounds=progress.rounds,
+        accuracy=progress.accuracy,
+        sites=progress.sites,
+        absent=progress.dropped,
+        refused=progress.refused,
+        bytes=progress.bytes,
+        seconds=round(progress.seconds, 3),
+    )

@@ -10,15 +10,24 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from vitrail.errors import ConfigError
+from vitrail.errors import ConfigError, RunError
 from vitrail.files import is_readable_by_others
+from vitrail.flower.events import (
+    EVENTS_FILE,
+    Event,
+    EventFollower,
+    EventLog,
+    LogFormat,
+    Show,
+    format_event,
+)
 from vitrail.flower.site.fleet_client import FleetClient
 from vitrail.flower.site.private_files import protect_new_files, repair_permissions
 from vitrail.flower.site.resident_process import ResidentLostError, ResidentProcess
 from vitrail.flower.site.site_config import Proposal, SiteConfig
 
-Tell = Callable[[str], None]
 Confirm = Callable[[str], bool]
 _POLL_SECONDS = 0.3
 _PARTING_SECONDS = 2.0  # for the reply to the last message to get through
@@ -62,13 +71,25 @@ class SiteConnection:
             )
 
 
-def run_site(site: SiteConnection, tell: Tell, confirm: Confirm, once: bool = False) -> None:
-    """Stay connected, ask the operator about each new run; `once` ends after a finished run."""
+def run_site(
+    site: SiteConnection,
+    show: Show,
+    confirm: Confirm,
+    once: bool = False,
+    form: LogFormat = "text",
+) -> None:
+    """Stay connected, ask the operator about each new run; `once` ends after a finished run, and
+    with an error after one that this site takes no part in."""
     site.check()
     config = site.config
     protect_new_files()
-    if changed := repair_permissions(config.folder):
+    changed = repair_permissions(config.folder)
+    screen = EventScreen(config, show, form)
+    tell = screen.tell
+    if changed:
         tell(f"{changed} files and folders of this site were open to others, and are no longer")
+    screen.write("started", f"site {config.name}: files in {config.folder}")
+    screen.update()
     resident = ResidentProcess(
         config.file, site.keys, site.seeded, config.folder / "resident.log", tell
     )
@@ -82,17 +103,52 @@ def run_site(site: SiteConnection, tell: Tell, confirm: Confirm, once: bool = Fa
     connection.start()
     try:
         while not (once and set(config.finished_runs()) - before):
+            screen.update()
+            if once and screen.declined is not None:
+                time.sleep(_PARTING_SECONDS)
+                raise RunError(str(screen.declined["text"]), where=str(config.folder))
             if not connection.is_alive():
                 raise ConfigError("the connection ended for good", where="--server")
             for proposal in config.proposals():
-                _ask_operator(config, proposal, tell, confirm)
+                _ask_operator(screen, proposal, confirm)
             time.sleep(_POLL_SECONDS)
-        tell("finished")
         time.sleep(_PARTING_SECONDS)
     finally:
         leaving.set()
         connection.join(timeout=15.0)
         resident.stop()
+        screen.update()
+    screen.write("left", "finished")
+    screen.update()
+
+
+class EventScreen:
+    """Shows what this process and the resident one write down, in the order of one file."""
+
+    def __init__(self, config: SiteConfig, show: Show, form: LogFormat) -> None:
+        self.config = config
+        self.declined: Event | None = None
+        self._show = show
+        self._form: LogFormat = form
+        path = config.folder / EVENTS_FILE
+        self._log = EventLog(path, {"site": config.name})
+        self._follower = EventFollower.from_end(path)
+
+    def tell(self, text: str) -> None:
+        """Something about the connection, or about the resident process."""
+        self.write("connection", text)
+
+    def write(self, kind: str, text: str, **facts: Any) -> None:
+        """An event of this process."""
+        self._log.write(kind, text, **facts)
+
+    def update(self) -> None:
+        """Show what is new; the site's log has it too."""
+        for event in self._follower.read_new():
+            if event["event"] == "declined":
+                self.declined = event
+            self._show(format_event(event, self._form))
+            self.config.log(str(event.get("text", "")))
 
 
 def _make_answer(config: SiteConfig, resident: ResidentProcess) -> Callable[[bytes], bytes | None]:
@@ -111,8 +167,12 @@ def _make_answer(config: SiteConfig, resident: ResidentProcess) -> Callable[[byt
     return answer
 
 
-def _ask_operator(config: SiteConfig, proposal: Proposal, tell: Tell, confirm: Confirm) -> None:
-    tell(f"a coordinator proposes run {proposal.run}; this would leave {config.name}:")
+def _ask_operator(screen: EventScreen, proposal: Proposal, confirm: Confirm) -> None:
+    config, run = screen.config, proposal.run
+    screen.write(
+        "proposal", f"a coordinator proposes run {run}; this would leave {config.name}:", run=run
+    )
     for line in proposal.lines:
-        tell(f"  {line}")
+        screen.write("terms", f"  {line}", run=run)
+    screen.update()
     config.decide(proposal, confirm("Take part?"))

@@ -59,6 +59,7 @@ from vitrail.flower.site.policy import SitePolicy
 from vitrail.flower.site.policy_check import find_breaches
 from vitrail.flower.site.site_config import FAREWELL_FILE, SiteConfig
 from vitrail.flower.site.site_errors import Refusal, describe_error
+from vitrail.flower.site.site_events import write_answered, write_trouble
 from vitrail.flower.terms_signature import find_valid_signers
 from vitrail.flower.versions import find_version_conflict
 from vitrail.methods.base.method import RunSetup
@@ -109,20 +110,23 @@ class SiteServer:
 
     def answer(self, raw: bytes) -> bytes:
         """The reply to a message; that there is none is a reply too, with the kind of reason."""
-        run, site, kind = "", self.config.name, "error"
+        run, site, kind, asked = "", self.config.name, "error", ""
         body: dict[str, Any] = {}
         tensors: Mapping[str, Tensor] = {}
         try:
             message = unseal(raw)
-            run = message.run
+            run, asked = message.run, message.kind
             if message.site != site:
                 raise Refusal(f"this is site {site!r}, and the message is for {message.site!r:.40}")
             body, tensors = self._handler(message.kind)(message)
             kind = message.kind
+            with contextlib.suppress(Exception):  # what is shown must not keep the answer back
+                write_answered(self.config, message)
         except Exception as err:  # of others Flower would send the text, paths and all
             body = {"sentence": describe_error(err)}
             known = isinstance(err, VitrailError)
             self._log(run, str(err) if known else traceback.format_exc())
+            write_trouble(self.config, run, asked, str(err) if known else repr(err))
         return seal(kind, run, site, body, tensors, answers=compute_message_id(raw))
 
     def _handler(self, kind: str) -> Callable[[OpenedMessage], Answer]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
+from vitrail.audit.told_figures import AT_A_SITE, read_told_figures
 from vitrail.report.blocks import Block, Figure, FoldedTable, MissingNote, ViewChoice
 from vitrail.report.charts.chart_matrix import Cell, draw_matrix
 from vitrail.report.charts.chart_rows import Dot, draw_dots
@@ -26,6 +27,8 @@ _DOUBTED = 4  # findings that are told at length
 def make_audit_blocks(record: RunRecord, pictures: Sequence[FindingPicture]) -> tuple[Block, ...]:
     """What the audit's file says; `pictures` are pictures that the reader may see."""
     audit = record.results.get(AUDIT)
+    if audit is None and record.run.end == "coordinator":
+        return _make_told_blocks(record)
     if audit is None:
         return (
             MissingNote(
@@ -49,6 +52,40 @@ def make_audit_blocks(record: RunRecord, pictures: Sequence[FindingPicture]) -> 
         FoldedTable("Every class of every site, in numbers", _make_table(record, audit)),
         _render_meaning(audit),
     )
+
+
+def _make_told_blocks(record: RunRecord) -> tuple[Block, ...]:
+    """What the sites told a coordinator, joined; it has no images for a verdict."""
+    figures = read_told_figures(record.run)
+    if figures is None:
+        return (
+            MissingNote(
+                format_html(
+                    "No site told figures for an audit, and the coordinator has no images. Each "
+                    "site can audit its own folder of the run, where the model has parts."
+                )
+            ),
+        )
+    lead = format_html(
+        "The sites told how well each place of an image tells their classes apart. A class that "
+        "stands out at one site and nowhere else may carry a mark there. {}",
+        AT_A_SITE,
+    )
+    rows = tuple(
+        (t.site, t.label, t.contrast.score, t.place, t.contrast.here, t.contrast.elsewhere)
+        for t in figures.contrasts
+    )
+    columns = (
+        Column("site"),
+        Column("class"),
+        Column("stands out by", partial(format_value, places=1), "Standard errors", number=True),
+        Column("where"),
+        Column("AUC here", partial(format_value, places=2), number=True),
+        Column("AUC elsewhere", partial(format_value, places=2), number=True),
+    )
+    table = Table(f"{record.name}-told", "What the sites told for the audit", columns, rows)
+    silent = ", ".join(figures.silent) or "nobody"
+    return el("p", lead), table, el("p", f"Told nothing that compares: {silent}.", class_="soft")
 
 
 def list_findings(audit: AuditJson) -> list[dict[str, Any]]:

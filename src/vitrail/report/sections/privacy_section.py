@@ -28,6 +28,20 @@ KIND_WORDS = {
 }
 
 
+_SOURCES = {
+    "simulation": "as its ledger has it",
+    "site": "as its ledger has it",
+    "coordinator": "as it reached the coordinator (each site's own ledger is at that site)",
+}
+_NOTHING = {
+    "simulation": "Nothing has left any site: the ledgers are empty.",
+    "site": "Nothing has left this site: its ledger is empty.",
+    "coordinator": "Nothing of any site has reached the coordinator yet.",
+}
+_NO_ATTACK = {
+    "coordinator": "No attack can be scored here: the coordinator has no true images. ",
+    "site": "No attack can be made here: the server's side of the run is elsewhere. ",
+}
 _PARTS = 6  # guarantees of parts that the page lists
 _SIMULATED = (
     "This is a simulation: the sites' noise follows from the run's seed, so whoever knows the seed "
@@ -76,7 +90,7 @@ def _make_ledger_blocks(record: RunRecord) -> tuple[Block, ...]:
     lines = list_ledger_lines(record)
     head = Html("<h3>What left the sites</h3>")
     if not lines:
-        return head, MissingNote(format_html("Nothing has left any site: the ledgers are empty."))
+        return head, MissingNote(format_html(_NOTHING[record.run.end]))
     events = [
         Event(
             site,
@@ -91,10 +105,12 @@ def _make_ledger_blocks(record: RunRecord) -> tuple[Block, ...]:
     def draw(width: float) -> Drawing:
         return draw_timeline(events, record.run.sites, "What left each site, by round", width)
 
+    source = _SOURCES[record.run.end]
     caption = format_html(
-        "Each sign is what one site let out in one round, as its ledger has it; its area is the "
-        "number of bytes. Circles carry a formal guarantee, squares are empirical; triangles are "
-        "figures that were told beside the rounds."
+        "Each sign is what one site let out in one round, {}; its area is the number of bytes. "
+        "Circles carry a formal guarantee, squares are empirical; triangles are figures that were "
+        "told beside the rounds.",
+        source,
     )
     return head, Figure(
         f"{record.name}-ledger",
@@ -210,6 +226,9 @@ def _is_part(line: Mapping[str, Any]) -> bool:
 
 def _make_attack_blocks(record: RunRecord) -> tuple[Block, ...]:
     files = [record.results[file] for file in (ATTACK, LEAKAGE) if file in record.results]
+    if not files and record.run.end != "simulation":
+        rehearse = "A simulation of the same terms can be attacked."
+        return (MissingNote(format_html("{}{}", _NO_ATTACK[record.run.end], rehearse)),)
     if not files:
         return (
             MissingNote(
@@ -230,7 +249,7 @@ def write_release_sentence(record: RunRecord) -> Html:
     """What left the sites, in a sentence for the summary."""
     lines = list_ledger_lines(record)
     if not lines:
-        return format_html("Nothing has left any site yet.")
+        return format_html("{}", _NOTHING[record.run.end])
     bytes_by_site: dict[str, float] = {}
     for site, line in lines:
         bytes_by_site[site] = bytes_by_site.get(site, 0.0) + _count_bytes(line)
@@ -247,9 +266,11 @@ def write_release_sentence(record: RunRecord) -> Html:
     else:
         guarantee = "without any formal guarantee"
     return format_html(
-        "Each site sent {}{} at most in {}, {}.",
+        "{} sent {}{} {}in {}, {}.",
+        "This site" if record.run.end == "site" else "Each site",
         part,
         el("b", format_bytes(max(bytes_by_site.values()))),
+        "" if record.run.end == "site" else "at most ",
         format_count(len(lines) / max(1, len(bytes_by_site)), "release")
         if len(bytes_by_site)
         else "no release",

@@ -18,6 +18,16 @@ from vitrail.report.run_record import RunRecord
 
 WITHHELD = "(a path at the site)"
 _PATHS = frozenset({"data.path", "data.public.path", "model.weights", "run.plugins"})
+_REMOTE = (
+    "What a site draws comes from a secret of its own, so only the sites together, each with its "
+    "secret and its images, can make this run again."
+)
+_DRAWS = {
+    "simulation": "What sites draw comes from their own secrets, which in simulation follow from "
+    "the seed.",
+    "coordinator": _REMOTE,
+    "site": _REMOTE,
+}
 _PACKAGES = ("torch", "numpy", "pillow", "safetensors", "scipy", "scikit-learn")
 
 
@@ -29,7 +39,11 @@ def make_reproduction_blocks(record: RunRecord, paths: bool) -> tuple[Block, ...
         if paths
         else make_shareable_toml(config.model_dump(mode="json", exclude_none=True))
     )
-    command = f"vitrail run config.toml --out {record.name}"
+    command = {
+        "simulation": f"vitrail run config.toml --out {record.name}",
+        "coordinator": f"vitrail flower server config.toml --out {record.name}",
+        "site": "vitrail flower site",
+    }[record.run.end]
     facts = el(
         "dl",
         el("dt", "Seed"),
@@ -44,8 +58,8 @@ def make_reproduction_blocks(record: RunRecord, paths: bool) -> tuple[Block, ...
         "p",
         format_html(
             "The same configuration, images and versions give the same numbers to the bit on the "
-            "same kind of machine. What sites draw comes from their own secrets, which in "
-            "simulation follow from the seed."
+            "same kind of machine. {}",
+            _DRAWS[record.run.end],
         ),
         class_="soft",
     )

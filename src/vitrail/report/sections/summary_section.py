@@ -11,12 +11,21 @@ from vitrail.report.run_record import ATTACK, AUDIT, LEAKAGE, RunRecord
 from vitrail.report.sections.audit_section import list_findings, summarize_verdict
 from vitrail.report.sections.comparison_section import write_comparison_sentence
 from vitrail.report.sections.leakage_section import flatten_attack_rows, is_reference
+from vitrail.report.sections.participation_section import write_participation_sentence
 from vitrail.report.sections.privacy_section import (
     is_formal,
     list_ledger_lines,
     write_release_sentence,
 )
 from vitrail.sweep.compare_runs import Comparison
+
+_SENT = {
+    "simulation": "sent by a site in all rounds, at most",
+    "coordinator": "came from a site in all rounds, at most",
+    "site": "sent by this site in all rounds",
+}
+
+_NO_AUDIT = {"simulation": "not made", "coordinator": "at the sites", "site": "not made"}
 
 
 def make_summary(record: RunRecord, tables: Sequence[Comparison]) -> Html:
@@ -25,6 +34,10 @@ def make_summary(record: RunRecord, tables: Sequence[Comparison]) -> Html:
         (_write_training_sentence(record), "training"),
         (_write_accuracy_sentence(record), "training"),
         (_write_spread_sentence(record), "training"),
+        (
+            write_participation_sentence(record) if record.run.end == "coordinator" else None,
+            "participation",
+        ),
         (_write_audit_sentence(record), "audit"),
         (write_release_sentence(record), "privacy"),
         (_write_attack_sentence(record), "privacy"),
@@ -39,7 +52,13 @@ def make_summary(record: RunRecord, tables: Sequence[Comparison]) -> Html:
 
 
 def _render_link(anchor: str) -> Html:
-    words = {"training": "Training", "audit": "Audit", "privacy": "Privacy", "compare": "Compare"}
+    words = {
+        "training": "Training",
+        "participation": "Who took part",
+        "audit": "Audit",
+        "privacy": "Privacy",
+        "compare": "Compare",
+    }
     return el("a", f"→ {words[anchor]}", href=f"#{anchor}")
 
 
@@ -52,18 +71,18 @@ def _render_tiles(record: RunRecord) -> Html:
     lines = list_ledger_lines(record)
     proven = bool(lines) and all(is_formal(line) for _, line in lines)
     tiles = [
-        (f"{len(record.run.sites)}", "site" if len(record.run.sites) == 1 else "sites"),
+        _make_sites_tile(record),
         (
-            f"{train + test:,}",
+            f"{train + test:,}" if train + test else "untold",
             f"images of {format_count(len(record.run.classes), 'class', 'classes')}",
         ),
         (
             format_percent(value),
             f"accuracy on {where}" if value is not None else "accuracy: not known yet",
         ),
-        (format_bytes(max(sent) if sent else None), "sent by a site in all rounds, at most"),
+        (format_bytes(max(sent) if sent else None), _SENT[record.run.end]),
         (
-            "not made" if audit is None else _describe_verdict(audit),
+            _NO_AUDIT[record.run.end] if audit is None else _describe_verdict(audit),
             "audit for shortcuts that one site taught",
         ),
         ("formal" if proven else "empirical" if lines else "nothing", "guarantee on what left"),
@@ -71,8 +90,17 @@ def _render_tiles(record: RunRecord) -> Html:
     return el("ul", *(el("li", el("b", b), el("span", s)) for b, s in tiles), class_="tiles")
 
 
+def _make_sites_tile(record: RunRecord) -> tuple[str, str]:
+    if record.run.end == "site":
+        return record.run.sites[0], "this site, one of a federation"
+    count = len(record.run.sites)
+    return f"{count}", "site" if count == 1 else "sites"
+
+
 def _describe_verdict(audit: object) -> str:
     assert isinstance(audit, dict)
+    if not list_findings(audit):
+        return "not tested"
     verdict, _ = summarize_verdict(audit)
     return {"biased": "bias found", "suspect": "suspicion", "clear": "no bias seen"}[verdict]
 
@@ -83,7 +111,8 @@ def find_newest_accuracy(record: RunRecord) -> tuple[float | None, str]:
     if server:
         return server[-1][1], "the server's test images"
     sites = record.run.curve("accuracy", "sites")
-    return (sites[-1][1], "the sites' own test images") if sites else (None, "")
+    whose = "the site's" if record.run.end == "site" else "the sites'"
+    return (sites[-1][1], f"{whose} own test images") if sites else (None, "")
 
 
 def _write_training_sentence(record: RunRecord) -> Html:
@@ -94,9 +123,14 @@ def _write_training_sentence(record: RunRecord) -> Html:
         "{} trained {} on {} of {} at {}, for {}{}.",
         el("b", config.method.name),
         run.card["backbone"],
-        el("b", format_count(train, "image")),
+        el("b", format_count(train, "image") if train else "an untold number of images"),
         format_count(len(run.classes), "class", "classes"),
-        el("b", format_count(len(run.sites), "site")),
+        el(
+            "b",
+            f"site {run.sites[0]}, together with others"
+            if run.end == "site"
+            else format_count(len(run.sites), "site"),
+        ),
         format_count(run.round, "round"),
         done,
     )
@@ -154,6 +188,10 @@ def _write_spread_sentence(record: RunRecord) -> Html | None:
 
 def _write_audit_sentence(record: RunRecord) -> Html:
     audit = record.results.get(AUDIT)
+    if audit is None and record.run.end == "coordinator":
+        return format_html(
+            "Whether a site taught the model a shortcut is asked at the sites, which have images."
+        )
     if audit is None:
         return format_html("Nobody has asked yet whether a site taught the model a shortcut.")
     verdict, words = summarize_verdict(audit)

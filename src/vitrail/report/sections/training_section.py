@@ -152,7 +152,7 @@ def make_site_table(record: RunRecord) -> Table:
         rows.append(
             (
                 site,
-                sum(counts) if counts else None,
+                sum(counts) if counts else record.get_last(site, "examples"),
                 sum(c > 0 for c in counts) if counts else None,
                 record.get_last(site, "test_examples"),
                 record.get_last(site, "accuracy"),
@@ -248,9 +248,10 @@ def _make_cost_blocks(record: RunRecord) -> tuple[Block, ...]:
     lead = el(
         "p",
         format_html(
-            "{} took {} s on this machine; all sites together sent {} and received {}.",
+            "{} took {} s on this machine; {} sent {} and received {}.",
             format_count(len(rows), "round"),
             format_value(seconds, 1),
+            "this site" if record.run.end == "site" else "all sites together",
             format_bytes(up),
             format_bytes(down),
         ),
@@ -265,6 +266,8 @@ def _make_cost_blocks(record: RunRecord) -> tuple[Block, ...]:
 
 def _make_missed_blocks(record: RunRecord) -> tuple[Block, ...]:
     head = Html("<h3>Refused and dropped</h3>")
+    if record.run.end == "site":  # what became of its updates, only the coordinator knows
+        return ()
     if not record.missed_updates:
         sentence = "No update was refused and no site dropped out."
         return (head, el("p", sentence)) if record.run.round else ()

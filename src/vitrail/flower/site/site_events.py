@@ -1,0 +1,74 @@
+"""What the process that answers at a site writes down for the one that its operator watches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vitrail.engine.release_summary import format_size
+from vitrail.engine.storage.run_folder import RunFolder
+from vitrail.flower.envelope import OpenedMessage, Shares
+from vitrail.flower.events import EVENTS_FILE, EventLog
+from vitrail.flower.site.site_config import SiteConfig
+
+
+def open_events(config: SiteConfig) -> EventLog:
+    """The events of a site, in its own folder."""
+    return EventLog(config.folder / EVENTS_FILE, {"site": config.name})
+
+
+def write_answered(config: SiteConfig, message: OpenedMessage) -> None:
+    """One event for a message that was answered; of a turn with the site's own figures."""
+    log, run = open_events(config), message.run
+    if message.kind == "hello":
+        log.write("joined", f"{config.name} takes part in run {run}", run=run)
+    elif message.kind == "start":
+        shares = Shares.read(message)
+        log.write("shares", shares.describe(), run=run, **shares.model_dump())
+    elif message.kind == "farewell":
+        log.write("finished", f"run {run} is finished", run=run)
+    elif message.kind == "turn":
+        task = message.body["task"]
+        figures = collect_figures(config.run_folder(run), config.name, task["round"])
+        closing = bool(task["closing"])
+        text = describe_turn(task["round"], closing, figures)
+        kind = "closing" if closing else "round"
+        log.write(kind, text, run=run, round=task["round"], **figures)
+
+
+def write_trouble(config: SiteConfig, run: str, kind: str, sentence: str) -> None:
+    """One event for a message that was not answered as asked; the whole reason stays here."""
+    if kind == "hello":
+        text = f"{config.name} does not take part in run {run}: {sentence}"
+        open_events(config).write("declined", text, run=run, why=sentence)
+    elif kind != "farewell":  # also said to sites that declined: no trouble of theirs
+        open_events(config).write("error", f"run {run}: {sentence}", run=run, why=sentence)
+
+
+def collect_figures(folder: RunFolder, site: str, round_: int) -> dict[str, Any]:
+    """The site's own figures of a turn: those of the model that came belong to the round before."""
+    rows = {row["round"]: row for row in folder.rows() if row["site"] == site}
+    came, played = rows.get(round_ - 1, {}), rows.get(round_, {})
+    figures = {
+        "accuracy": came.get("accuracy"),
+        "loss": came.get("loss"),
+        "train_loss": played.get("train_loss"),
+        "bytes": played.get("bytes_up"),
+        "seconds": played.get("seconds"),
+    }
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+def describe_turn(round_: int, closing: bool, figures: dict[str, Any]) -> str:
+    """A turn in a line."""
+    head = "final model" if closing else f"round {round_}"
+    words = [
+        f"{name.replace('_', ' ')} {figures[name]:.3f}"
+        for name in ("accuracy", "loss", "train_loss")
+        if name in figures
+    ]
+    parts = [f"{', '.join(words)} on this site's images"] if words else []
+    if "bytes" in figures:
+        parts.append(f"{format_size(int(figures['bytes']))} left")
+    if "seconds" in figures:
+        parts.append(f"{figures['seconds']:.1f} s")
+    return f"{head}: {'; '.join(parts) or 'played'}"
