@@ -12,6 +12,7 @@ from vitrail.flower.envelope import seal, unseal
 from vitrail.flower.run_terms import is_audited, make_agreed_plan, make_terms
 from vitrail.flower.site.consent import summarize_terms
 from vitrail.flower.site.site_errors import SEE_SITE_LOG
+from vitrail.flower.versions import list_versions
 from vitrail.release.message import digest
 
 PARTS = {"backbone": "small-cnn", "width": 4, "prototypes": {"per_class": 2, "depth": 8}}
@@ -136,7 +137,7 @@ def test_no_reply_names_a_path_or_a_file_of_the_site(fault, birds, tmp_path, mon
             raise OSError(28, "No space left on device", f"{place}/patient-17.png")
 
         monkeypatch.setattr("vitrail.flower.site.site_server.load_federation", full)
-    hello = {"terms": make_terms(birds.coordinator().config)}
+    hello = {"terms": make_terms(birds.coordinator().config), "versions": list_versions()}
     reply = station.answer(seal("hello", "run", "north", hello))
     assert unseal(reply).kind == "error" and SEE_SITE_LOG in unseal(reply).body["sentence"]
     for secret in (b"private-place", b"patient-17", b"heron", b"own.csv", bytes(tmp_path)):

@@ -151,8 +151,8 @@ def test_a_site_that_goes_away_costs_an_attempt_and_comes_back(birds, tmp_path) 
     def gone(raw, reply):
         calls.append(raw)
         return (
-            MissingReply("it was too late") if len(calls) == 3 else reply
-        )  # hello, round 1, round 2
+            MissingReply("it was too late") if len(calls) == 4 else reply
+        )  # hello, start, round 1, round 2
 
     loop.spoil["north"] = gone
     terms = {**SECURE, "run": {"rounds": 3, "batch_size": 8, "seed": 5}}

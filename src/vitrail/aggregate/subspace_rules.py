@@ -156,9 +156,12 @@ class GrassmannClasses(Grassmann):
     """
 
     def weights(self, update: Update, weight: float, shape: torch.Size) -> Tensor:
-        """The site's counts, no more than it has examples; a weight of 0 silences it."""
+        """The site's counts, no more than it has examples, nor than its weight where weights are
+        bounded; a weight of 0 silences it."""
         counts = update.tensors[CLASS_COUNTS].to(torch.float64)
         most = float(update.counts.get("examples", torch.inf))
+        if self.options.largest_weight is not None:
+            most = min(most, weight)
         return counts.clamp(0.0, most).expand(shape) * (1.0 if weight > 0 else 0.0)
 
 

@@ -8,14 +8,17 @@ from typing import Annotated
 import typer
 
 from vitrail.cli.flower_keys import keys_app, require_flower
+from vitrail.cli.flower_terms import policy_app, terms_app
 from vitrail.errors import ConfigError
 
 flower = typer.Typer(
     name="flower",
-    help="Real federations on Flower: keys, server, site, check.",
+    help="Real federations on Flower: keys, server, site, terms, policy, check.",
     no_args_is_help=True,
 )
 flower.add_typer(keys_app, name="keys")
+flower.add_typer(terms_app, name="terms")
+flower.add_typer(policy_app, name="policy")
 
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="No TLS and no authentication; for tests on one machine.")
@@ -35,6 +38,10 @@ def server_command(
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds a site may take for a turn.")] = 600.0,
     patience: Annotated[float, typer.Option(help="Seconds to wait for sites and answers.")] = 600.0,
+    signature: Annotated[
+        list[Path] | None,
+        typer.Option(help="A file of `flower terms sign`; once for each signature."),
+    ] = None,
     insecure: Insecure = False,
 ) -> None:
     """Coordinate a federation: start it, or go on after a stop."""
@@ -44,7 +51,7 @@ def server_command(
 
     _check_security(keys, insecure)
     server = ServerSettings(host, port, None if keys is None else Keys(keys))
-    folder = run_server(file, out, server, typer.echo, sites, timeout, patience)
+    folder = run_server(file, out, server, typer.echo, sites, timeout, patience, signature or [])
     typer.echo(f"finished; run folder {folder.path}")
 
 

@@ -241,6 +241,9 @@ class Aggregate(Section):
     """The largest norm of a site's change, for norm-clip."""
     max_norm: Positive = 100.0
     """The guard refuses a change over max_norm x (1 + norm of the model)."""
+    largest_weight: Annotated[float, Field(ge=1)] | None = None
+    """No site counts more than so many times the median site of a round; left out: no bound in a
+    simulation, 3 in a real federation, where the number of images is a site's own claim."""
 
 
 class Release(BaseModel):

@@ -93,7 +93,8 @@ class Collector:
         if reply.key is not None:
             self.versions.announce(task.site, reply.key, self.ctx.round)
         expected = (task.site, self.ctx.round, self.ctx.stage)
-        limits = self.plan.method.limits(self.server.roster[task.site], self.ctx)
+        facts = self.server.roster[task.site]
+        limits = {"examples": facts["examples"], **self.plan.method.limits(facts, self.ctx)}
         reason = reply.withheld or total.offer(update, weight, expected, limits)
         sizes = {asset.digest: asset.bytes for asset in self.server.assets.values()}
         extra = sum(sizes[name] for name in task.lacks)

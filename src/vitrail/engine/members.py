@@ -48,6 +48,10 @@ class Members(Protocol):
         """The keys that the sites add up with first, once they are enrolled."""
         ...
 
+    def welcome(self, plan: Plan, folder: RunFolder, roster: Facts, round_: int) -> Facts:
+        """What those tell who join before a round, beside the sites that take part already."""
+        ...
+
     def secret(self, plan: Plan, folder: RunFolder) -> Key:
         """The root of what the server draws and no site may know."""
         ...
@@ -113,6 +117,11 @@ class SimulatedSites:
         return {
             s: announce_key(derive_site_key(seed, s), "", s, 0, None) for s in self.federation.sites
         }
+
+    def welcome(self, plan: Plan, folder: RunFolder, roster: Facts, round_: int) -> Facts:
+        """All are there from the start."""
+        del plan, folder, roster, round_
+        return {}
 
     def secret(self, plan: Plan, folder: RunFolder) -> Key:
         """From the seed, as all secrets of a simulation."""

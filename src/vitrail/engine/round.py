@@ -11,9 +11,11 @@ from vitrail.engine.plan import Plan
 from vitrail.engine.round_report import RoundReport
 from vitrail.engine.sampling import Draw, draw_sites, order_sites
 from vitrail.engine.site_versions import Versions
+from vitrail.engine.site_weights import weigh_sites
 from vitrail.engine.storage.transcript import Transcript
 from vitrail.engine.tasks import MissingReply, RoundMessage, Task
 from vitrail.engine.workers.pool import Pool
+from vitrail.errors import RunError
 from vitrail.local.session import Context
 from vitrail.methods.base.server import Server
 from vitrail.release.message import digest
@@ -58,23 +60,22 @@ def _choose_sites(plan: Plan, server: Server, ctx: Context) -> Draw:
 def _open(plan: Plan, server: Server, ctx: Context) -> RoundMessage:
     """The message of the round, the same for every site."""
     tensors = plan.method.open(server, ctx)
+    if undeclared := sorted(set(server.assets) - set(plan.method.assets)):
+        raise RunError(
+            f"method {plan.config.method.name!r} gives sites {undeclared[0]!r} to keep, which it "
+            "does not declare",
+            hint="Name it in the method's `assets`.",
+        )
     task = Task("", ctx.round, len(server.roster), assets=server.list_asset_digests())
     return RoundMessage(ctx.round, tensors, digest(task.make_digest_header(ctx.stage), tensors))
 
 
 def _weigh(plan: Plan, server: Server, draw: Draw, ctx: Context) -> dict[str, float]:
-    """How much each site counts; one that an audit suspects may count less. In a secure sum those
-    who will drop out have told their keys already."""
+    """How much each site counts. In a secure sum those who will drop out have told their keys
+    already."""
     secure = plan.stage_at(ctx.round).masked is not None
     sites = (*draw.sites, *draw.dropped) if secure else draw.sites
-    choice = plan.config.aggregate.weights
-    if choice == "uniform":
-        weights = dict.fromkeys(sites, 1.0)
-    elif choice == "examples":
-        weights = {site: server.roster[site]["examples"] for site in sites}
-    else:
-        weights = plan.method.weights(server.roster, sites)
-    return {site: weight * plan.config.debias.factor(site) for site, weight in weights.items()}
+    return weigh_sites(plan, server.roster, sites)
 
 
 def _make_noise(plan: Plan, server: Server, ctx: Context) -> SumNoise | None:

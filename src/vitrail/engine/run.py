@@ -265,6 +265,7 @@ class Engine:
         if begun == 0:
             self._evaluate(pool, 0)
         for number in range(begun + 1, run.rounds + 1):
+            self._welcome(number)
             began = time.perf_counter()
             stage = self.plan.stage_at(number)
             self.server.shared, self.server.arrives = stage.shared, stage.arrives
@@ -286,6 +287,20 @@ class Engine:
                 self.checkpoints.save(self.server, self.versions, number, self.identity)
             self._tell(report, seconds)
         self._finish(pool)
+
+    def _welcome(self, number: int) -> None:
+        """Let sites in that came after the start."""
+        joined = self.members.welcome(self.plan, self.folder, self.server.roster, number)
+        if not joined:
+            return
+        self.server.roster |= joined
+        if self.plan.secure:
+            keys = self.members.keys(self.plan)
+            self.versions.keys |= {site: keys[site] for site in joined}
+        size, public = self.members.image_size, self.members.public
+        write_card(self.folder, self.plan, tuple(self.server.roster), size, public)
+        for site in joined:
+            self.folder.log(f"site {site} joins before round {number}")
 
     def _finish(self, pool: Pool) -> None:
         run = self.plan.config.run

@@ -113,6 +113,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class MissingReply:
-    """No reply: the site was away, too late, or said why it could not answer."""
+    """No reply: the site was away, too late, or `said` itself why it does not answer."""
 
     reason: str
+    said: bool = False

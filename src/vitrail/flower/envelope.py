@@ -17,10 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from vitrail.engine.tasks import Task
+from vitrail.flower.versions import WIRE_SCHEMA
 from vitrail.release.ledger_heads import KeptHead
 from vitrail.wire import WireError, decode, encode
 
-SCHEMA = 1
+_MOST_SIGNATURES = 64
 _LONGEST_PATIENCE = 7 * 86400.0  # a week: longer nobody lets a message wait
 MAX_HEADER_BYTES = 4 * 2**20
 """What a header may add to the bytes of the tensors that were declared."""
@@ -45,11 +46,29 @@ class MessageContent(BaseModel):
 
 
 class Hello(MessageContent):
-    """The coordinator proposes a run: its terms, and the digest of pretrained weights, if any."""
+    """The coordinator proposes a run: its terms, who signed them, the versions it runs, and the
+    digest of pretrained weights, if any."""
 
     terms: dict[str, dict[str, Any]]
+    versions: dict[str, str] = {}
+    signatures: Annotated[dict[str, str], Field(max_length=_MOST_SIGNATURES)] = {}
     weights: str = ""
     patience: Annotated[float, Field(ge=0, le=_LONGEST_PATIENCE, allow_inf_nan=False)] = 0.0
+
+
+class Shares(MessageContent):
+    """How many sites there are, and how much of a sum this one and the largest count."""
+
+    sites: Annotated[int, Field(ge=1)]
+    share: Annotated[float, Field(ge=0, le=1)]
+    largest: Annotated[float, Field(ge=0, le=1)]
+
+    def describe(self) -> str:
+        """One line for the site's operator."""
+        return (
+            f"{self.sites} sites take part; this one counts {self.share:.1%} of a sum, the "
+            f"largest one {self.largest:.1%}"
+        )
 
 
 class TurnRequest(MessageContent):
@@ -58,6 +77,8 @@ class TurnRequest(MessageContent):
 
     task: Task
     digest: str
+    shares: Shares
+    versions: dict[str, str] = {}
     audit: bool = False
     countersigned: KeptHead | None = None
 
@@ -90,7 +111,7 @@ def seal(
     answers: str = "",
 ) -> bytes:
     """A message as bytes. `answers` is the mark of the message it replies to."""
-    head = {"schema": SCHEMA, "kind": kind, "run": run, "site": site, "answers": answers}
+    head = {"schema": WIRE_SCHEMA, "kind": kind, "run": run, "site": site, "answers": answers}
     return encode({**head, "body": dict(body)}, tensors or {})
 
 
@@ -98,9 +119,9 @@ def unseal(raw: bytes, limit: int | None = None) -> OpenedMessage:
     """Open a message; what is not exactly one of ours is refused with the reason."""
     header, tensors = decode(raw, limit)
     try:
-        if header["schema"] != SCHEMA:
+        if header["schema"] != WIRE_SCHEMA:
             raise WireError(
-                f"the message has schema {header['schema']!r}, and this side speaks {SCHEMA}",
+                f"the message has schema {header['schema']!r}, and this side speaks {WIRE_SCHEMA}",
                 hint="Install the same version of vitrail everywhere.",
             )
         words = [header[name] for name in ("kind", "run", "site", "answers")]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -31,15 +31,7 @@ class NodeSigner:
 
     def sign(self, statement: bytes) -> str:
         """This site's signature, in hexadecimal."""
-        try:
-            key = serialization.load_ssh_private_key((self.folder / NODE_KEY).read_bytes(), None)
-        except (OSError, ValueError) as err:
-            raise RunError(
-                f"the node key cannot be read ({err})", where=str(self.folder / NODE_KEY)
-            ) from err
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise RunError("the node key is of another kind", where=str(self.folder / NODE_KEY))
-        return key.sign(statement, _SIGNATURE).hex()
+        return sign_statement(self.folder / NODE_KEY, statement)
 
     def accepts(self, site: str, statement: bytes, signature: str) -> bool:
         """Whether a site that this one knows signed a statement."""
@@ -50,11 +42,27 @@ class NodeSigner:
                 where=str(file.parent),
                 hint="Ask the coordinator for the folder that `vitrail flower keys init` made.",
             )
-        try:
-            key = serialization.load_ssh_public_key(file.read_bytes())
-            if isinstance(key, ec.EllipticCurvePublicKey):
-                key.verify(bytes.fromhex(signature), statement, _SIGNATURE)
-                return True
-        except (ValueError, InvalidSignature):
-            pass
-        return False
+        return verify_statement(file, statement, signature)
+
+
+def sign_statement(private: Path, statement: bytes) -> str:
+    """A signature with the private key in a file, in hexadecimal."""
+    try:
+        key = serialization.load_ssh_private_key(private.read_bytes(), None)
+    except (OSError, ValueError) as err:
+        raise RunError(f"the node key cannot be read ({err})", where=str(private)) from err
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise RunError("the node key is of another kind", where=str(private))
+    return key.sign(statement, _SIGNATURE).hex()
+
+
+def verify_statement(public: Path, statement: bytes, signature: str) -> bool:
+    """Whether the public key in a file fits a signature under a statement."""
+    try:
+        key = serialization.load_ssh_public_key(public.read_bytes())
+        if isinstance(key, ec.EllipticCurvePublicKey):
+            key.verify(bytes.fromhex(signature), statement, _SIGNATURE)
+            return True
+    except (ValueError, InvalidSignature, UnsupportedAlgorithm):
+        pass
+    return False

@@ -8,6 +8,7 @@ that is in a message, and a path in the coordinator's file never leaves the coor
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,15 @@ from vitrail.config import Config, Loaded, parse, to_stored_tree
 from vitrail.config.added_keys import write_new_defaults
 from vitrail.config.schema import Data, Partition, Run, Section
 from vitrail.engine.plan import Plan, make_plan
+from vitrail.engine.resolve_config import resolve_config
 from vitrail.errors import ConfigError
 from vitrail.flower.terms_digest import Terms
 from vitrail.models.network import Network
 
 FIXED_DATA_KEYS = ("classes", "image_size", "channels", "resize", "normalize", "augment", "views")
 """Keys of `[data]` that hold for everybody; the others are each site's own."""
+LARGEST_WEIGHT = 3.0
+"""How many times the median site a site counts at most, where `[aggregate]` does not say."""
 SITE_RUN_KEYS = ("workers", "device", "plugins", "record_updates", "checkpoint_every")
 """Keys of `[run]` that are each machine's own business."""
 _NEEDED = ("classes", "image_size", "channels")
@@ -56,6 +60,21 @@ def make_terms(config: Config) -> Terms:
         **{name: tree[name] for name in _SECTIONS if name != "run"},
         "run": {key: value for key, value in tree["run"].items() if key not in SITE_RUN_KEYS},
     }
+
+
+def resolve_terms(loaded: Loaded) -> Loaded:
+    """A configuration as a real federation runs it: every default filled in, and a bound on how
+    much a site counts, because the number of its images is its own claim."""
+    try:
+        config = resolve_config(loaded)
+        if config.aggregate.largest_weight is None:
+            bounded = config.aggregate.model_copy(update={"largest_weight": LARGEST_WEIGHT})
+            config = config.model_copy(update={"aggregate": bounded})
+            config.mark_stored(())
+        make_terms(config)
+    except ConfigError as err:
+        raise err.in_file(loaded.source) from None
+    return replace(loaded, config=config)
 
 
 def make_agreed_plan(loaded: Loaded) -> tuple[Plan, Network]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
 from vitrail.config import Loaded
-from vitrail.engine.resolve_config import resolve_config
 from vitrail.engine.run import (
     Engine,
     OnRound,
@@ -23,7 +22,7 @@ from vitrail.files import write_json
 from vitrail.flower.coordinator.remote_sites import RemoteSites
 from vitrail.flower.keys import Keys
 from vitrail.flower.link import Link
-from vitrail.flower.run_terms import make_agreed_plan, make_terms
+from vitrail.flower.run_terms import make_agreed_plan, resolve_terms
 from vitrail.methods.base.method import RunSetup
 
 _NAME = "flower.json"
@@ -38,18 +37,12 @@ def run_federation(
     patience: float = 600.0,
     on_round: OnRound | None = None,
     keys: Keys | None = None,
+    signatures: Mapping[str, str] | None = None,
 ) -> RunFolder:
     """Start a federation in a new folder, or go on with the one that is there, to its end."""
     folder = RunFolder(out)
     fresh = not folder.config_file.exists()
-    if fresh:
-        try:
-            loaded = replace(loaded, config=resolve_config(loaded))
-            make_terms(loaded.config)
-        except ConfigError as err:
-            raise err.in_file(loaded.source) from None
-    else:
-        loaded = folder.open()
+    loaded = resolve_terms(loaded) if fresh else folder.open()
     plan, network = make_agreed_plan(loaded)
     if plan.secure:
         check_secure_sum_sites(plan, sites)
@@ -73,6 +66,7 @@ def run_federation(
             patience,
             left_out=left_out,
             node_keys=keys,
+            signatures=dict(signatures or {}),
         )
         if not (folder.server / "finished").exists():
             Engine(folder, plan, network, members, on_round, trainer).run(fresh=fresh)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from vitrail.aggregate.weights import compute_shares
 from vitrail.audit.audit_run import SEPARABILITY_FILE
 from vitrail.audit.detection.separability import Separability
 from vitrail.engine.members import Facts, Ints
 from vitrail.engine.plan import Plan
+from vitrail.engine.site_weights import weigh_sites
 from vitrail.engine.storage.asset_store import AssetStore
 from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.engine.tasks import MissingReply, Reply, RoundMessage, Task
@@ -23,7 +25,9 @@ from vitrail.engine.workers.pool import Pool
 from vitrail.errors import ConfigError, RunError, VitrailError, suggest_name
 from vitrail.files import load_or_create_secret, write_json
 from vitrail.flower.coordinator.head_keeper import HeadKeeper
+from vitrail.flower.coordinator.late_sites import LateSites
 from vitrail.flower.coordinator.reply_order import put_in_order
+from vitrail.flower.coordinator.roster import ROSTER_FILE, RosterLog
 from vitrail.flower.envelope import (
     MAX_HEADER_BYTES,
     OpenedMessage,
@@ -35,6 +39,7 @@ from vitrail.flower.keys import Keys
 from vitrail.flower.link import Link
 from vitrail.flower.plain_text import clean_text
 from vitrail.flower.run_terms import is_audited, make_terms
+from vitrail.flower.versions import list_versions
 from vitrail.local.inputs import Rows
 from vitrail.models.network import Network
 from vitrail.release.asset import pack_assets
@@ -62,8 +67,11 @@ class RemoteSites:
     lacking: dict[str, list[str]] = field(default_factory=dict)
     announced: dict[str, PublicKey] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
+    signatures: dict[str, str] = field(default_factory=dict)
     size: int = 0
     node_keys: Keys | None = None
+    shares: dict[str, float] = field(default_factory=dict)
+    _late: LateSites | None = field(default=None, init=False)
 
     @property
     def image_size(self) -> int:
@@ -83,20 +91,14 @@ class RemoteSites:
     def enroll(self, plan: Plan, folder: RunFolder) -> Facts:
         """Wait for the sites, put the terms before each, and hear what it tells."""
         self.size = int(plan.config.data.image_size or 0)
-        terms = make_terms(plan.config)
-        body = {"terms": terms, "weights": plan.card.get("digest", ""), "patience": self.patience}
         names = self._wait_for_sites()
         _check_suspected(plan, names)
-        sender = MessageSender(self.link, self.run, MAX_HEADER_BYTES, folder)
-        roster: Facts = {}
         declined: dict[str, str] = {}
-        patience = self.patience + self.timeout
-        for name, reply in sender.ask("hello", names, lambda _: (body, {}), patience):
-            try:
-                roster[name] = self._read_hello(reply, name, plan)
-            except RunError as err:
-                declined[name] = clean_text(err.what)
-                folder.log(f"site {name} does not take part: {declined[name]}")
+        roster = self._take_in(plan, self._greet(plan, folder, names), declined)
+        while roster and (unwilling := self._announce_shares(plan, folder, roster, roster)):
+            declined |= unwilling
+            roster = {name: facts for name, facts in roster.items() if name not in unwilling}
+        self._record(folder, 0, roster, declined)
         if len(roster) < self.expected:
             reasons = "; ".join(f"{name}: {why}" for name, why in declined.items())
             raise RunError(
@@ -105,6 +107,89 @@ class RemoteSites:
                 hint="Start again when they are ready, or expect fewer sites.",
             )
         return roster
+
+    def welcome(self, plan: Plan, folder: RunFolder, roster: Facts, round_: int) -> Facts:
+        """Take in whoever came later and has agreed; ask those who are there and were not asked."""
+        if self._late is None:
+            self._late = LateSites(
+                lambda name: next(reply for _, reply in self._greet(plan, folder, [name]))
+            )
+        declined: dict[str, str] = {}
+        joined = self._take_in(plan, self._late.take_answers(), declined)
+        joined = {name: facts for name, facts in joined.items() if name not in roster}
+        if joined:
+            everybody = {**roster, **joined}
+            unwilling = self._announce_shares(plan, folder, everybody, joined)
+            declined |= unwilling
+            joined = {name: facts for name, facts in joined.items() if name not in unwilling}
+        self._record(folder, round_ - 1, joined, declined)
+        everybody = {**roster, **joined}
+        self.shares = compute_shares(weigh_sites(plan, everybody, list(everybody)))
+        self._late.ask([name for name in self._present() if name not in everybody])
+        return joined
+
+    def _greet(
+        self, plan: Plan, folder: RunFolder, names: Sequence[str]
+    ) -> Iterator[tuple[str, OpenedMessage | MissingReply]]:
+        """Put the terms before some sites; their answers."""
+        body = {
+            "terms": make_terms(plan.config),
+            "versions": list_versions(),
+            "signatures": self.signatures,
+            "weights": plan.card.get("digest", ""),
+            "patience": self.patience,
+        }
+        sender = MessageSender(self.link, self.run, MAX_HEADER_BYTES, folder)
+        patience = self.patience + self.timeout
+        return sender.ask("hello", names, lambda _: (body, {}), patience)
+
+    def _take_in(
+        self,
+        plan: Plan,
+        answers: Iterable[tuple[str, OpenedMessage | MissingReply]],
+        declined: dict[str, str],
+    ) -> Facts:
+        """What those tell who take part; why the others do not goes into `declined`."""
+        roster: Facts = {}
+        for name, reply in answers:
+            try:
+                roster[name] = self._read_hello(reply, name, plan)
+            except RunError as err:
+                declined[name] = clean_text(err.what)
+        return roster
+
+    def _record(
+        self, folder: RunFolder, after: int, joined: Iterable[str], declined: Mapping[str, str]
+    ) -> None:
+        """Write down who takes part from here on, and who does not and why."""
+        log = RosterLog(folder.server / ROSTER_FILE)
+        for name in joined:
+            log.add(after, name, "joined")
+        for name, why in declined.items():
+            folder.log(f"site {name} does not take part: {why}")
+            log.add(after, name, "declined", why)
+
+    def _announce_shares(
+        self, plan: Plan, folder: RunFolder, roster: Facts, sites: Iterable[str]
+    ) -> dict[str, str]:
+        """Tell some sites how much they count, before the first round they are in; who then does
+        not take part, and why."""
+        self.shares = compute_shares(weigh_sites(plan, roster, list(roster)))
+
+        def make_content(site: str) -> Content:
+            return self._describe_shares(site), {}
+
+        sender = MessageSender(self.link, self.run, MAX_HEADER_BYTES, folder)
+        unwilling = {}
+        for name, reply in sender.ask("start", list(sites), make_content, self.timeout):
+            if isinstance(reply, MissingReply) and reply.said:  # else it hears it with its turn
+                unwilling[name] = clean_text(reply.reason)
+        return unwilling
+
+    def _describe_shares(self, site: str) -> dict[str, float]:
+        """What a site is told of how much it counts."""
+        share, largest = self.shares[site], max(self.shares.values())
+        return {"sites": len(self.shares), "share": share, "largest": largest}
 
     def _read_hello(
         self, reply: OpenedMessage | MissingReply, name: str, plan: Plan
@@ -175,7 +260,14 @@ class RemoteSites:
             declared += _KEPT
         sender = MessageSender(self.link, self.run, declared + MAX_HEADER_BYTES, folder)
         heads = HeadKeeper(folder, self.run, self.node_keys)
-        return RemotePool(sender, self.timeout, is_audited(plan), len(plan.classes), heads)
+        return RemotePool(
+            sender,
+            self.timeout,
+            is_audited(plan),
+            len(plan.classes),
+            self._describe_shares,
+            heads,
+        )
 
     def send_farewell(self, folder: RunFolder) -> None:
         """Tell every site that the run is over, and what the others told for its audit."""
@@ -278,18 +370,19 @@ class MessageSender:
             )
         if reply.kind == "error":
             said = clean_text(str(reply.body.get("sentence", "nothing")), 500)
-            return MissingReply(f"it says: {said}")
+            return MissingReply(f"it says: {said}", said=True)
         if reply.kind != kind:
             return self._log_refusal(site, f"it is a {reply.kind!r:.40}, not a {kind!r}")
         return reply
 
     def _log_refusal(self, site: str, reason: str) -> MissingReply:
         self.folder.log(f"refused a message of {site}: {clean_text(reason)}")
-        return MissingReply(f"its message was refused: {reason}")
+        return MissingReply(clean_text(f"its message was refused: {reason}"))
 
 
 class RemotePool:
-    """Turns played by the sites themselves; an `audit` is over so many `classes`."""
+    """Turns played by the sites themselves; an `audit` is over so many `classes`. Each is told
+    how much it counts."""
 
     def __init__(
         self,
@@ -297,6 +390,7 @@ class RemotePool:
         timeout: float,
         audit: bool,
         classes: int = 0,
+        describe_shares: Callable[[str], dict[str, float]] | None = None,
         heads: HeadKeeper | None = None,
     ) -> None:
         self.post = post
@@ -305,20 +399,27 @@ class RemotePool:
         self._audit = audit
         self._classes = classes
         self._told: dict[str, Any] = {}
+        self._describe_shares = describe_shares or (lambda _: {})
 
     def turns(self, tasks: Sequence[Task], down: RoundMessage) -> Iterator[Reply | MissingReply]:
         """One message each way; the closing turn also brings what a site tells for audits."""
         closing = bool(tasks) and tasks[0].closing
         extra = {"audit": self._audit} if closing else {}
         assets = AssetStore(self.post.folder.server / "assets")
-        by_site = {task.site: task for task in tasks}
+        by_site, versions = {task.site: task for task in tasks}, list_versions()
         heads = self._heads or HeadKeeper(self.post.folder, self.post.run)
 
         def make_content(site: str) -> Content:
             task = by_site[site]
             brought = pack_assets([assets.get(digest) for digest in task.lacks])
-            body = {"task": task.header(), "digest": down.digest, **extra}
-            body |= heads.make_content(site)
+            body = {
+                "task": task.header(),
+                "digest": down.digest,
+                "versions": versions,
+                "shares": self._describe_shares(site),
+                **extra,
+                **heads.make_content(site),
+            }
             return body, {**down.tensors, **brought}
 
         sites = [task.site for task in tasks]
@@ -341,7 +442,7 @@ class RemotePool:
                 raise ValueError(f"{len(table.counts)} classes, and there are {self._classes}")
             self._told[site] = table.to_json()
         except (KeyError, TypeError, ValueError) as err:
-            self.post.folder.log(f"refused what {site} told for audits: {err}")
+            self.post.folder.log(clean_text(f"refused what {site} told for audits: {err}", 500))
 
     def _read_reply(self, message: OpenedMessage | MissingReply) -> Reply | MissingReply:
         if isinstance(message, MissingReply):
@@ -349,7 +450,7 @@ class RemotePool:
         try:
             return Reply.read(message.body, message.tensors)
         except (KeyError, TypeError, ValueError) as err:
-            return MissingReply(f"its reply cannot be read ({err})")
+            return MissingReply(clean_text(f"its reply cannot be read ({err})", 500))
 
     def logits(self, values: Tensor, rows: Rows) -> Tensor:
         """The coordinator has no images to look at."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,9 @@ from vitrail.flower.coordinator.fleet_link import FleetLink
 from vitrail.flower.coordinator.fleet_server import FleetServer
 from vitrail.flower.keys import Keys, find_certificate_problems
 from vitrail.flower.run_terms import make_terms
+from vitrail.flower.terms_digest import digest_terms
+from vitrail.flower.terms_file import read_terms
+from vitrail.flower.terms_signature import TermsSignature
 
 Tell = Callable[[str], None]
 
@@ -71,6 +74,7 @@ def run_server(
     sites: int | None = None,
     timeout: float = 600.0,
     patience: float = 600.0,
+    signatures: Sequence[Path] = (),
 ) -> RunFolder:
     """Start a federation, or go on with one that was stopped; returns when it is finished."""
     folder = RunFolder(out)
@@ -81,6 +85,7 @@ def run_server(
         make_terms(load(file).config)
     server.check()
     loaded = load(file)
+    signed = _read_signatures(file, signatures)
     participants = _list_participants(server, loaded.config.debias)
     expected = len(participants) if sites is None else sites
     if expected < 1:
@@ -99,6 +104,7 @@ def run_server(
             patience=patience,
             on_round=lambda progress: _tell_round(progress, tell),
             keys=server.keys,
+            signatures=signed,
         )
     if not (folder.server / "finished").exists():
         raise RunError(
@@ -107,6 +113,25 @@ def run_server(
             hint="The same command goes on from the last round that is on disk.",
         )
     return folder
+
+
+def _read_signatures(federation: Path, files: Sequence[Path]) -> dict[str, str]:
+    """Signatures by name; one under other terms is a mistake that sites would punish later."""
+    if not files:
+        return {}
+    digest = digest_terms(read_terms(federation))
+    found = {}
+    for file in files:
+        signature = TermsSignature.read(file)
+        if signature.digest != digest:
+            raise ConfigError(
+                f"{signature.name} signed other terms (digest {signature.digest}, and these have "
+                f"{digest})",
+                where=str(file),
+                hint="Write the terms again with `vitrail flower terms write`, and let them sign.",
+            )
+        found[signature.name] = signature.signature
+    return found
 
 
 def _list_participants(server: ServerSettings, debias: Debias) -> list[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vitrail.engine.plan import Plan
 from vitrail.engine.release_summary import summarize_release
 from vitrail.flower.plain_text import clean_text
 from vitrail.flower.run_terms import is_audited, make_agreed_plan
+from vitrail.flower.site.policy import SitePolicy
 from vitrail.flower.site.site_config import SiteConfig
 from vitrail.flower.terms_digest import Terms
+from vitrail.release.defenses.defense import Defense
 
 _AUDIT = (
     "at the end, for everybody's audit: how well each place of an image tells the classes apart "
@@ -41,6 +41,7 @@ def summarize_terms(config: SiteConfig, terms: Terms, examples: int) -> list[str
         *_describe_guarantees(plan, config.name, examples),
         _describe_weight(plan, examples),
         *(_AUDIT if is_audited(plan) else ()),
+        *_describe_policy(config.policy),
         _describe_kept(plan, config.name),
     ]
     return [clean_text(line) for line in lines]
@@ -48,19 +49,21 @@ def summarize_terms(config: SiteConfig, terms: Terms, examples: int) -> list[str
 
 def _describe_guarantees(plan: Plan, site: str, examples: int) -> list[str]:
     """What is promised, for whom, against whom, and with how much noise, over the whole run."""
-    forecasts = [d.forecast(site, examples) for d in plan.defenses() if d.formal]
-    if not forecasts:
+    formal = [defense for defense in plan.defenses() if defense.formal]
+    if not formal:
         return ["guarantee: none; what defenses do to an update is not proved to hide anything"]
-    return [_describe_forecast(forecast, plan.config.run.rounds) for forecast in forecasts]
+    return [_describe_proof(defense, site, examples, plan.config.run.rounds) for defense in formal]
 
 
-def _describe_forecast(forecast: dict[str, Any], rounds: int) -> str:
-    epsilon = forecast.get("epsilon")
-    budget = "no target" if epsilon is None else f"{epsilon:g}"
+def _describe_proof(defense: Defense, site: str, examples: int, rounds: int) -> str:
+    forecast = defense.forecast(site, examples)
+    epsilon = defense.compute_planned_epsilon(site, examples)
+    clip = getattr(defense.options, "clip", None)
+    clipped = "" if clip is None else f" (clip {clip:g})"
     return (
-        f"guarantee of {forecast['mechanism']} over {rounds} rounds: epsilon {budget} at delta "
-        f"{forecast['delta']:g}, for {forecast['unit']}, against {forecast['against']}; noise "
-        f"{forecast['noise']:.4g} times the sensitivity"
+        f"guarantee of {forecast['mechanism']} over {rounds} rounds: epsilon {epsilon:.6g} at "
+        f"delta {forecast['delta']:g}, for {forecast['unit']}, against {forecast['against']}; "
+        f"noise {forecast['noise']:.4g} times the sensitivity{clipped}"
     )
 
 
@@ -69,8 +72,19 @@ def _describe_weight(plan: Plan, examples: int) -> str:
     if plan.private or plan.config.aggregate.weights == "uniform":
         return "weight in a sum: that of every other site"
     if plan.config.aggregate.weights == "examples":
-        return f"weight in a sum: {examples}, its training images"
-    return f"weight in a sum: the method's choice, from {examples} training images"
+        what = f"{examples}, its training images"
+    else:
+        what = f"the method's choice, from {examples} training images"
+    largest = plan.config.aggregate.largest_weight
+    bound = "" if largest is None else f"; nobody counts more than {largest:g} times the median"
+    return f"weight in a sum: {what}{bound}"
+
+
+def _describe_policy(policy: SitePolicy) -> list[str]:
+    """That the terms keep to the site's policy: else nobody is asked."""
+    if policy.is_empty:
+        return ["this site has no policy: nothing but the answer to this keeps a run away"]
+    return [f"this site's policy holds: {', '.join(policy.describe())}"]
 
 
 def _describe_numbers(plan: Plan) -> str:

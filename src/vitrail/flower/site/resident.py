@@ -51,9 +51,9 @@ def main() -> None:
     settings = json.loads(sys.argv[2])
     config = SiteConfig.open(settings["file"])
     apply_limits(config.limits)
-    keys = settings["keys"]
-    signer = None if keys is None else NodeSigner(Path(keys))
-    server = SiteServer(config, settings["seeded"], signer)
+    keys = None if settings["keys"] is None else Path(settings["keys"])
+    signer = None if keys is None else NodeSigner(keys)
+    server = SiteServer(config, settings["seeded"], signer, keys)
     channel = socket.socket(fileno=int(sys.argv[1]))
     with config.hold_lock():
         use_private_scratch(config.folder)

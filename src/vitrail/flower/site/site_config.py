@@ -27,6 +27,7 @@ from vitrail.files import (
 )
 from vitrail.flower.plain_text import clean_text
 from vitrail.flower.site.limits import SiteLimits
+from vitrail.flower.site.policy import SitePolicy
 from vitrail.flower.terms_digest import Terms, digest_terms
 
 if TYPE_CHECKING:  # they import torch, which the process that keeps the connection does without
@@ -57,6 +58,7 @@ class SiteFile(BaseModel):
     data: dict[str, Any]
     run: dict[str, Any] = {}
     limits: SiteLimits = SiteLimits()
+    policy: SitePolicy = SitePolicy()
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class SiteConfig:
     run: dict[str, Any]
     folder: Path
     limits: SiteLimits = field(default_factory=SiteLimits)
+    policy: SitePolicy = field(default_factory=SitePolicy)
 
     @staticmethod
     def open(file: str | Path) -> SiteConfig:
@@ -95,7 +98,9 @@ class SiteConfig:
         base = path.resolve().parent
         site = read.site
         folder = base / site.folder
-        return SiteConfig(path.resolve(), site.name, read.data, read.run, folder, read.limits)
+        return SiteConfig(
+            path.resolve(), site.name, read.data, read.run, folder, read.limits, read.policy
+        )
 
     @contextmanager
     def hold_lock(self) -> Iterator[None]:

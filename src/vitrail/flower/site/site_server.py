@@ -11,8 +11,9 @@ import contextlib
 import json
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -40,16 +41,26 @@ from vitrail.flower.envelope import (
     Farewell,
     Hello,
     OpenedMessage,
+    Shares,
     TurnRequest,
     compute_message_id,
     seal,
     unseal,
 )
-from vitrail.flower.run_terms import find_missing_classes, has_local_reference, is_audited
+from vitrail.flower.run_terms import (
+    find_missing_classes,
+    has_local_reference,
+    is_audited,
+    make_agreed_plan,
+)
 from vitrail.flower.site.consent import summarize_terms
 from vitrail.flower.site.ledger_witness import LedgerWitness
+from vitrail.flower.site.policy import SitePolicy
+from vitrail.flower.site.policy_check import find_breaches
 from vitrail.flower.site.site_config import FAREWELL_FILE, SiteConfig
 from vitrail.flower.site.site_errors import Refusal, describe_error
+from vitrail.flower.terms_signature import find_valid_signers
+from vitrail.flower.versions import find_version_conflict
 from vitrail.methods.base.method import RunSetup
 from vitrail.methods.base.server import Server
 from vitrail.models.flat import FlatModel
@@ -78,17 +89,23 @@ class _SiteRun:
 
 class SiteServer:
     """Answers the coordinator's messages. `seeded` draws as a simulation does, for tests only;
-    `signer` signs for this site and knows the others. The images and the network of the run that
-    was asked about last are kept."""
+    `signer` signs for this site and knows the others; `keys` is the folder of whoever may sign
+    terms. The images and the network of the run that was asked about last are kept."""
 
     def __init__(
-        self, config: SiteConfig, seeded: bool = False, signer: Signer | None = None
+        self,
+        config: SiteConfig,
+        seeded: bool = False,
+        signer: Signer | None = None,
+        keys: Path | None = None,
     ) -> None:
         self.config = config
+        self.keys = keys
         self.seeded = seeded
         self.signer = signer
         self._current: tuple[str, _SiteRun] | None = None
         self._host: Host | None = None
+        self._shares: Shares | None = None
 
     def answer(self, raw: bytes) -> bytes:
         """The reply to a message; that there is none is a reply too, with the kind of reason."""
@@ -109,7 +126,12 @@ class SiteServer:
         return seal(kind, run, site, body, tensors, answers=compute_message_id(raw))
 
     def _handler(self, kind: str) -> Callable[[OpenedMessage], Answer]:
-        known = {"hello": self._hello, "turn": self._turn, "farewell": self._farewell}
+        known = {
+            "hello": self._hello,
+            "start": self._start,
+            "turn": self._turn,
+            "farewell": self._farewell,
+        }
         if kind not in known:
             raise Refusal(f"a message of the kind {kind!r:.40} is not known here")
         return known[kind]
@@ -126,13 +148,17 @@ class SiteServer:
     def _hello(self, message: OpenedMessage) -> Answer:
         """Agree to the terms, or not; read the images; tell what the method asks for."""
         asked = Hello.read(message)
+        _check_versions(asked.versions)
         folder = self.config.run_folder(message.run)
         begun = folder.config_file.exists()
         loaded = self.config.merge_terms(asked.terms, begun)
         loaded = replace(loaded, config=resolve_config(loaded))
         if begun and fingerprint_run(folder.open()) != fingerprint_run(loaded):
             raise Refusal("this run has begun here under other terms")
+        signed = find_valid_signers(asked.terms, asked.signatures, self.keys)
+        self._check_policy(message.run, make_agreed_plan(loaded)[0], signed)
         site_run = self._open_run(message.run, folder.open() if begun else loaded)
+        self._check_policy(message.run, site_run.plan, signed, self._count_images(site_run))
         if not begun and not self._is_agreed(message.run, asked, site_run):
             self._current = None
             raise Refusal("the operator of this site has not agreed to the terms of this run")
@@ -154,9 +180,42 @@ class SiteServer:
 
     def _is_agreed(self, run: str, asked: Hello, site_run: _SiteRun) -> bool:
         """Whether the operator says yes to what these terms mean for the images of this site."""
-        examples = len(site_run.federation.sites[self.config.name].train)
-        lines = summarize_terms(self.config, asked.terms, examples)
+        lines = summarize_terms(self.config, asked.terms, self._count_images(site_run))
         return self.config.wait(run, asked.terms, lines, asked.patience)
+
+    def _check_policy(
+        self, run: str, plan: Plan, signed: Collection[str], examples: int | None = None
+    ) -> None:
+        """Refuse terms that break the site's policy. The numbers of the policy stay here."""
+        policy = self.config.policy
+        breaches = list(find_breaches(policy, plan, self.config.name, examples, signed))
+        for breach in breaches:
+            self._log(run, breach.describe())
+        if breaches:
+            self._current = None
+            lines = ", ".join(dict.fromkeys(f"policy.{breach.line}" for breach in breaches))
+            raise Refusal(f"the terms break this site's policy ({lines})")
+
+    def _count_images(self, site_run: _SiteRun) -> int:
+        return len(site_run.federation.sites[self.config.name].train)
+
+    def _start(self, message: OpenedMessage) -> Answer:
+        """Hear how much this site and the largest one count, before the first round."""
+        folder = self.config.run_folder(message.run)
+        if not folder.config_file.exists():
+            raise Refusal(f"nobody here agreed to the run {message.run!r:.40}")
+        self._hear_shares(folder, Shares.read(message))
+        return {}, {}
+
+    def _hear_shares(self, folder: RunFolder, shares: Shares) -> None:
+        """Write down what has changed; refuse to be part of a sum that one site rules."""
+        if shares != self._shares:
+            folder.log(shares.describe())
+            self._shares = shares
+        most = self.config.policy.largest_weight
+        if most is not None and shares.largest > most:
+            folder.log(f"one site would count {shares.largest:.1%}: over policy.largest_weight")
+            raise Refusal("the shares of this run break this site's policy (policy.largest_weight)")
 
     def _enroll(self, site_run: _SiteRun) -> dict[str, Any]:
         """What the method asks for, and which classes there are none of; each has its line."""
@@ -165,7 +224,7 @@ class SiteServer:
         ledger = SiteFolder(site_run.folder.path, name).ledger()
         door = Door(name, ledger, plan.defenses(), plan.config.release.defenses)
         facts = door.enroll(plan.method.facts(labels, len(plan.classes)))
-        if plan.private:  # which classes are missing is an exact fact about the labels
+        if plan.private or not self.config.policy.histograms:  # exact facts about the labels
             return {"facts": facts, "lacks": []}
         lacks = find_missing_classes(labels, plan.classes)
         door.release_findings(
@@ -191,7 +250,9 @@ class SiteServer:
         if problem := self.config.limits.find_problem(self.config.folder):
             raise Refusal(problem)
         site_run = self._open_run(message.run, folder.open())
-        _check_round(task, site_run.plan.config.run.rounds)
+        _check_versions(asked.versions)
+        _check_task(task, site_run.plan, self.config.policy)
+        self._hear_shares(folder, asked.shares)
         stage = "closing" if closing else site_run.plan.stage_at(task.round).stage.name
         tensors, assets = unpack_assets(message.tensors)
         mark = digest(task.make_digest_header(stage), tensors)
@@ -311,8 +372,23 @@ class SiteServer:
         return self._host
 
 
-def _check_round(task: Task, rounds: int) -> None:
-    """A run has the rounds that were agreed on, and one closing turn after them."""
+def _check_versions(theirs: Mapping[str, str]) -> None:
+    """Refuse another version at the other end before anything is computed."""
+    if conflict := find_version_conflict(theirs):
+        raise Refusal(conflict, hint="Install the same versions everywhere.")
+
+
+def _check_task(task: Task, plan: Plan, policy: SitePolicy) -> None:
+    """A run has the rounds that were agreed on, and one closing turn after them; it brings what
+    its method declares, and adds up over as many sites as the policy asks for."""
+    rounds = plan.config.run.rounds
+    if undeclared := sorted(set(task.assets) - set(plan.method.assets)):
+        raise Refusal(f"the message brings {undeclared[0]!r:.40}, which the method does not use")
+    if not set(task.lacks) <= set(task.assets.values()):
+        raise Refusal("the message brings assets that it does not name")
+    cohort = None if task.cohort is None else len(task.cohort.participants)
+    if cohort is not None and policy.cohort is not None and cohort < policy.cohort:
+        raise Refusal("the sum is over fewer sites than this site's policy asks for")
     first, last = (rounds + 1, rounds + 1) if task.closing else (1, rounds)
     if not first <= task.round <= last:
         kind = "the closing turn" if task.closing else "a turn"

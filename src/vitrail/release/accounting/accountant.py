@@ -23,6 +23,7 @@ AccountantName = Literal["pld", "rdp"]
 GRID = 1e-3  # of the losses; rounded up, so that the figure is an upper bound
 ORDERS = (1.25, 1.5, 1.75, *range(2, 64), 80, 96, 128, 256, 512, 1024)
 _PRECISION = 1e-3  # of calibrated noise, on the side of more
+_LEAST_SAMPLED = 0.1  # noise below which sampling is not counted: the losses would fill the memory
 _LEVELS = 12  # of noise, that a schedule is rounded down to
 _MOST = 14.0  # of the logarithm of a noise
 
@@ -141,6 +142,8 @@ def _compute_cached_epsilon(events: tuple[Event, ...], delta: float, how: Accoun
         return 0.0
     if any(event.noise == 0 for event in events):
         return math.inf
+    if how == "pld" and any(event.rate < 1 and event.noise < _LEAST_SAMPLED for event in events):
+        events = tuple(replace(event, rate=1.0) for event in events)  # an upper bound
     if how == "pld" and all(event.rate == 1 for event in events):
         return gaussian.compute_epsilon(combine_noise(events), delta, 1.0)
     library = _import_library()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -98,6 +99,11 @@ class Defense:
         """What a formal mechanism will do to a site of `count` images, before the first round."""
         del site, count
         return {}
+
+    def compute_planned_epsilon(self, site: str, count: int) -> float:
+        """What the whole run may cost a site of `count` images; infinite without a proof."""
+        del site, count
+        return math.inf
 
     def deviation(self, rule: str, site_count: int, ctx: Context) -> float | None:
         """The noise that the server adds to a rule's sum over sites; None for no noise."""

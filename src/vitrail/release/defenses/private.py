@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -12,7 +13,12 @@ from pydantic import Field
 from vitrail.config.schema import Count, Positive, Section
 from vitrail.errors import ConfigError
 from vitrail.local.session import Context, Site
-from vitrail.release.accounting.accountant import AccountantName, Event, calibrate_noise
+from vitrail.release.accounting.accountant import (
+    AccountantName,
+    Event,
+    calibrate_noise,
+    compute_epsilon,
+)
 from vitrail.release.accounting.promise import SERVER, Promise, check_delta
 from vitrail.release.defenses.defense import Defense
 from vitrail.release.defenses.noise_options import Noise
@@ -85,6 +91,16 @@ class PrivateDefense(Defense):
             "noise": self.multiplier(site, count),
         }
         return forecast if options.noise else {**forecast, "epsilon": options.epsilon_at(site)}
+
+    def compute_planned_epsilon(self, site: str, count: int) -> float:
+        """What the whole run may cost a site of `count` images: its target, or, where the noise
+        is given instead, what all rounds together come to."""
+        options = self.options
+        if options.noise is None:
+            return float(options.epsilon_at(site))
+        events = [self.cost(count, round_) for round_ in range(1, self.setting.rounds + 1)]
+        scaled = [replace(event, noise=event.noise * options.noise) for event in events]
+        return compute_epsilon(scaled, options.delta, options.accountant)
 
     def make_promise(self, site: Site, events: Iterable[Event], **more: Any) -> Promise:
         """The promise of one release that cost some events."""

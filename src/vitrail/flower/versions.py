@@ -1,0 +1,41 @@
+"""What must be the same at both ends of a federation, so that both compute the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+
+import torch
+
+from vitrail import __version__
+from vitrail.flower.plain_text import clean_text
+
+WIRE_SCHEMA = 2
+"""What messages hold. Another number is another language."""
+RUNTIME = "torch"
+"""What frozen stages are computed with."""
+_NAMES = ("vitrail", "torch", "flwr", "schema", "runtime")
+
+
+def list_versions() -> dict[str, str]:
+    """The versions of this end."""
+    return {
+        "vitrail": __version__,
+        "torch": torch.__version__.partition("+")[0],  # a build for another device, same release
+        "flwr": version("flwr"),
+        "schema": str(WIRE_SCHEMA),
+        "runtime": RUNTIME,
+    }
+
+
+def find_version_conflict(theirs: Mapping[str, str]) -> str | None:
+    """Why another end cannot be trusted to compute the same, in one sentence, or None."""
+    ours = list_versions()
+    for name in _NAMES:
+        other = clean_text(str(theirs.get(name, "none")), 40)
+        if other != ours[name]:
+            return (
+                f"the coordinator has {name} {other} and this site has {ours[name]}, which need "
+                "not give the same numbers"
+            )
+    return None
