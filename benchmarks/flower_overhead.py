@@ -1,14 +1,15 @@
-"""Seconds of a round over Flower against the engine in one process, on the same work.
+"""Seconds of a round over Flower against the engine's, on the same work.
 
-    python benchmarks/flower_overhead.py [--images 600] [--epochs 1] [--rounds 3] [--repeats 3]
+    python benchmarks/flower_overhead.py [--images 1600] [--epochs 10] [--rounds 11] [--repeats 1]
 
-Three sites, images of 3x32x32, ResNet8, FedAvg. Contestants take turns: the engine in one process,
-the same with secure sums, a link inside one process (every message sealed, opened and played as at
-a site, data read anew), and Flower's own processes on loopback, with TLS and node keys and without.
-Rounds are timed by the coordinator; the first of each run is left out, where imports are cold. The
-processor time of a whole run, all its processes and both ends of it included, is divided by its
-rounds: it is what to compare on a machine with busy neighbors.
-Then the pieces of a turn at a site are timed one by one.
+Two sites, images of 3x32x32, ResNet8, FedAvg. The engine plays them in two worker processes; the
+federation is a coordinator and two sites as processes of their own on loopback, with TLS and node
+keys. So both have two processes that train, on two cores. Rounds are timed by the coordinator, the
+first of each run is left out, and the median is told. What a round costs beyond its training is the
+time of the round less that of its slowest turn. Processor time a round is that of a run of so many
+rounds less that of a run of one, all processes of both ends included, so that starting up does not
+count; it is compared with the engine in one process, which knows its own. Then the pieces of a turn
+at a site are timed one by one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,7 @@ from vitrail.models.parts import list_tensors
 from vitrail.rng import derive_server_key
 from vitrail.runs.opened_run import Run
 
-SITES = ("east", "north", "west")
+SITES = ("east", "north")
 
 
 class InProcessLink:
@@ -73,15 +75,16 @@ class WillingSite(SiteConfig):
 class BenchmarkFederation:
     """Images and files of a federation, and its configurations."""
 
-    def __init__(self, root: Path, images: int, epochs: int, rounds: int) -> None:
+    def __init__(self, root: Path, images: int, epochs: int) -> None:
         self.root = root
+        self.epochs = epochs
         data = {"aviary": {"images": images, "classes": 3}, "image_size": 32}
         birds = load(parse({"data": data}).config.data, root, derive_server_key(1))
         rows = []
         for i, (pixels, label) in enumerate(zip(birds.images, birds.labels, strict=True)):
             Image.fromarray(pixels).save(root / f"{i:05d}.png")
             split = "test" if i % 5 == 0 else "train"
-            rows.append((f"{i:05d}.png", birds.classes[label], SITES[i % 3], split))
+            rows.append((f"{i:05d}.png", birds.classes[label], SITES[i % 2], split))
         for name in ("all", *SITES):
             with (root / f"{name}.csv").open("w", newline="") as handle:
                 out = csv.writer(handle)
@@ -95,12 +98,13 @@ class BenchmarkFederation:
         self.terms: dict[str, Any] = {
             "data": {"classes": list(birds.classes), "image_size": 32, "channels": 3},
             "model": {"backbone": "resnet8"},
-            "run": {"rounds": rounds, "local_epochs": epochs, "seed": 5, "device": "cpu"},
         }
 
-    def load(self, simulated: bool, secure: bool = False) -> Loaded:
-        tree = {**self.terms, "release": {"secure_sum": secure}}
+    def load(self, simulated: bool, rounds: int, workers: int = 1) -> Loaded:
+        run = {"rounds": rounds, "local_epochs": self.epochs, "seed": 5, "device": "cpu"}
+        tree = {**self.terms, "run": run}
         if simulated:
+            run["workers"] = workers
             source = {"source": "manifest", "path": str(self.root / "all.csv")}
             source |= {"site": "site", "split": "split"}
             tree |= {"data": {**tree["data"], **source}, "partition": {"kind": "column"}}
@@ -113,40 +117,42 @@ class BenchmarkFederation:
         )
 
 
-def run_engine(field: BenchmarkFederation, folder: Path, secure: bool = False) -> Path:
-    return start(field.load(True, secure), folder / "run").path
+def run_engine(field: BenchmarkFederation, folder: Path, rounds: int) -> Path:
+    return start(field.load(True, rounds, len(SITES)), folder / "run").path
 
 
-def run_link(field: BenchmarkFederation, folder: Path) -> Path:
+def run_alone(field: BenchmarkFederation, folder: Path, rounds: int) -> Path:
+    return start(field.load(True, rounds), folder / "run").path
+
+
+def run_link(field: BenchmarkFederation, folder: Path, rounds: int) -> Path:
     site_servers = {
         name: SiteServer(field.make_site_config(name, folder), seeded=True) for name in SITES
     }
-    return run_federation(InProcessLink(site_servers), field.load(False), folder / "run", 3).path
+    loaded = field.load(False, rounds)
+    return run_federation(InProcessLink(site_servers), loaded, folder / "run", len(SITES)).path
 
 
-def run_processes(field: BenchmarkFederation, folder: Path, tls: bool) -> Path:
-    """A coordinator and three sites as processes of their own."""
+def run_processes(field: BenchmarkFederation, folder: Path, rounds: int) -> Path:
+    """A coordinator and the sites as processes of their own, with TLS and node keys."""
     port = str(find_free_port())
     file = folder / "federation.toml"
-    file.write_text(dump(field.load(False).config))
+    file.write_text(dump(field.load(False, rounds).config))
     make_keys(folder / "keys", SITES, ["localhost"])
-    safe = ["--keys", str(folder / "keys")] if tls else ["--insecure"]
-    words = ["server", str(file), "--out", str(folder / "run"), "--port", port, "--sites", "3"]
-    started = [_start_vitrail([*words, *safe], folder / "server.log")]
+    words = ["server", str(file), "--out", str(folder / "run"), "--port", port]
+    keys = ["--keys", str(folder / "keys")]
+    started = [_start_vitrail([*words, *keys], folder / "server.log")]
     for name in SITES:
         site_folder = folder / name
         site_folder.mkdir()
-        site = (
-            (field.root / f"{name}.toml")
-            .read_text()
-            .replace(f"{name}.csv", f"{field.root}/{name}.csv")
-        )
-        (site_folder / "site.toml").write_text(site)
-        safe = ["--keys", str(folder / "keys" / "sites" / name)] if tls else ["--insecure"]
+        text = (field.root / f"{name}.toml").read_text()
+        text = text.replace(f"{name}.csv", f"{field.root}/{name}.csv")
+        (site_folder / "site.toml").write_text(text)
+        keys = ["--keys", str(folder / "keys" / "sites" / name)]
         words = ["site", "--file", str(site_folder / "site.toml"), "--server", f"localhost:{port}"]
-        started.append(_start_vitrail([*words, *safe, "--yes", "--once"], folder / f"{name}.log"))
+        started.append(_start_vitrail([*words, *keys, "--yes", "--once"], folder / f"{name}.log"))
     try:
-        if started[0].wait(1800):
+        if started[0].wait(3600):
             sys.exit((folder / "server.log").read_text()[-2000:])
         for process in started[1:]:
             process.wait(120)
@@ -164,22 +170,53 @@ def _start_vitrail(words: list[str], log: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=handle, stderr=subprocess.STDOUT)
 
 
-def measure_rounds(run: Path) -> tuple[float, float]:
-    """Median seconds of a round but the first, and of the slowest site's own turn in it."""
+@dataclass(frozen=True)
+class Timing:
+    """Of one contestant in one turn: seconds of a round, of its slowest turn, what is beyond it,
+    and processor seconds a round."""
+
+    whole: float
+    training: float
+    beyond: float
+    processor: float
+
+
+def measure_rounds(run: Path) -> tuple[float, float, float]:
+    """Medians over the rounds but the first: of the round, of the slowest site's own turn in it,
+    and of the difference."""
     rows = [row for row in Run(run).rows() if row.get("seconds") and row["round"] > 1]
-    rounds = [row["seconds"] for row in rows if row["site"] == "*"]
+    whole = {row["round"]: row["seconds"] for row in rows if row["site"] == "*"}
     training = {
-        n: max(r["seconds"] for r in rows if r["round"] == n and r["site"] != "*")
-        for n in {row["round"] for row in rows}
+        n: max(r["seconds"] for r in rows if r["round"] == n and r["site"] != "*") for n in whole
     }
-    return statistics.median(rounds), statistics.median(training.values())
+    beyond = [whole[n] - training[n] for n in whole]
+    return (
+        statistics.median(whole.values()),
+        statistics.median(training.values()),
+        statistics.median(beyond),
+    )
+
+
+Play = Callable[[BenchmarkFederation, Path, int], Path]
+
+
+def measure(play: Play, field: BenchmarkFederation, folder: Path, rounds: int) -> Timing:
+    """Play one round, then so many, and compare."""
+    used = []
+    for count in (1, rounds):
+        here = folder / str(count)
+        here.mkdir(parents=True)
+        before = measure_processor_time()
+        run = play(field, here, count)
+        used.append(measure_processor_time() - before)
+    return Timing(*measure_rounds(run), (used[1] - used[0]) / (rounds - 1))
 
 
 def measure_pieces(field: BenchmarkFederation, folder: Path) -> dict[str, float]:
     """What a turn at a site costs beside its training, in CPU seconds, the least of a few tries."""
     site_server = SiteServer(field.make_site_config("north", folder), seeded=True)
     loaded = site_server.config.merge_terms(_make_terms(field))
-    opened = site_server._open_run(site_server.config.run_folder("x"), loaded)
+    opened = site_server._open_run("x", loaded)
     tensors = {
         f"model/{n}": t.clone()
         for n, t in opened.network.state_dict().items()
@@ -192,7 +229,7 @@ def measure_pieces(field: BenchmarkFederation, folder: Path) -> dict[str, float]
     return {
         "start of a process, imports": _find_least(lambda: subprocess.run(start, check=True), 3),
         "reading the data, building the network": _find_least(
-            lambda: site_server._open_run(opened.folder, loaded)
+            lambda: SiteServer(site_server.config, seeded=True)._open_run("x", loaded)
         ),
         "sealing a message": _find_least(lambda: seal("turn", "run", "north", {}, tensors)),
         "opening a message": _find_least(lambda: unseal(raw)),
@@ -202,7 +239,7 @@ def measure_pieces(field: BenchmarkFederation, folder: Path) -> dict[str, float]
 def _make_terms(field: BenchmarkFederation) -> dict[str, Any]:
     from vitrail.flower.run_terms import make_terms
 
-    return make_terms(field.load(False).config)
+    return make_terms(field.load(False, 1).config)
 
 
 def measure_processor_time() -> float:
@@ -224,51 +261,57 @@ def _find_least(work: Callable[[], object], tries: int = 5) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name, value in (("images", 600), ("epochs", 1), ("rounds", 3), ("repeats", 3)):
+    for name, value in (("images", 1600), ("epochs", 10), ("rounds", 11), ("repeats", 1)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--no-processes", action="store_true", help="leave Flower's processes out")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    contestants: dict[str, Callable[[BenchmarkFederation, Path], Path]] = {
-        "engine": run_engine,
-        "engine, secure sums": lambda field, folder: run_engine(field, folder, secure=True),
-        "link in one process": run_link,
+    contestants: dict[str, Play] = {
+        "engine, 2 workers": run_engine,
+        "engine, 1 process": run_alone,
     }
-    if not args.no_processes:
-        contestants["processes, no TLS"] = lambda field, folder: run_processes(
-            field, folder, tls=False
-        )
-        contestants["processes, TLS and keys"] = lambda field, folder: run_processes(
-            field, folder, tls=True
-        )
-    took: dict[str, list[tuple[float, float, float]]] = {name: [] for name in contestants}
+    if args.no_processes:
+        contestants["link in one process"] = run_link
+    else:
+        contestants["processes, TLS and keys"] = run_processes
+    took: dict[str, list[Timing]] = {name: [] for name in contestants}
     with tempfile.TemporaryDirectory(prefix="vitrail-") as scratch:
         root = Path(scratch)
-        field = BenchmarkFederation(root, args.images, args.epochs, args.rounds)
+        field = BenchmarkFederation(root, args.images, args.epochs)
         for turn in range(args.repeats):
             for name, play in contestants.items():
                 folder = root / f"{turn}-{name}".replace(" ", "-").replace(",", "")
-                folder.mkdir()
-                before = measure_processor_time()
-                run = play(field, folder)
-                took[name].append(
-                    (*measure_rounds(run), (measure_processor_time() - before) / args.rounds)
-                )
+                took[name].append(measure(play, field, folder, args.rounds))
         piece_seconds = measure_pieces(field, root / "pieces")
-    print(f"{args.images} images, {args.epochs} epochs, {args.rounds} rounds, n = {args.repeats}:")
-    base = [whole for whole, _, _ in took["engine"]]
-    for name, measured in took.items():
-        whole, training, cpu = (statistics.median(values) for values in zip(*measured, strict=True))
-        ratios = sorted(
-            turn_figures[0] / other for turn_figures, other in zip(measured, base, strict=True)
-        )
-        print(
-            f"  {name:<24} {whole:7.2f} s a round (a site's turn {training:.2f}), ratio "
-            f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}); "
-            f"{cpu:.2f} CPU s a round"
-        )
+    print(
+        f"{args.images} images, {args.epochs} epochs, {len(SITES)} sites, {args.rounds - 1} rounds "
+        f"timed, n = {args.repeats}:"
+    )
+    print_timings(took)
     for name, value in piece_seconds.items():
         print(f"  {name:<40} {value:8.4f} CPU s")
+
+
+def print_timings(took: dict[str, list[Timing]]) -> None:
+    """Seconds a round, and over the engine's of the same turn."""
+    base, alone = took["engine, 2 workers"], took["engine, 1 process"]
+    for name, timings in took.items():
+        ratios = sorted(t.whole / b.whole for t, b in zip(timings, base, strict=True))
+        extra = [t.processor - b.processor for t, b in zip(timings, alone, strict=True)]
+        used = (
+            f"; {_median(t.processor for t in timings):.2f} CPU s a round, "
+            f"{_median(extra) / len(SITES):+.2f} a site over one process's"
+        )
+        print(
+            f"  {name:<24} {_median(t.whole for t in timings):7.2f} s a round (its slowest turn "
+            f"{_median(t.training for t in timings):.2f}, beyond it "
+            f"{_median(t.beyond for t in timings):.2f}), ratio {statistics.median(ratios):.2f} "
+            f"({ratios[0]:.2f} to {ratios[-1]:.2f})" + ("" if timings is base else used)
+        )
+
+
+def _median(values: Iterable[float]) -> float:
+    return statistics.median(list(values))
 
 
 if __name__ == "__main__":
