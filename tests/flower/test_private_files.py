@@ -19,6 +19,7 @@ from vitrail.flower.site.private_files import protect_new_files, repair_permissi
 from vitrail.flower.site.resident_process import ResidentProcess
 from vitrail.flower.site.site_config import Proposal
 from vitrail.flower.terms_digest import digest_terms
+from vitrail.flower.versions import list_versions
 from vitrail.runs.opened_run import Run
 from vitrail.runs.reopen import load_run_federation
 
@@ -77,7 +78,8 @@ def test_a_resident_process_keeps_images_and_everything_else_in_the_sites_folder
     resident = ResidentProcess(config.file, None, True, config.folder / "resident.log", print)
     resident.start()
     try:
-        said = unseal(resident.answer(seal("hello", "run", "east", {"terms": terms})))
+        body = {"terms": terms, "versions": list_versions()}
+        said = unseal(resident.answer(seal("hello", "run", "east", body)))
     finally:
         resident.stop()
     assert said.kind == "hello", said.body

@@ -42,7 +42,7 @@ COMMANDS = {
     "site.",
     "config": "Configuration files.",
     "data": "Look at images before anything is trained.",
-    "flower": "Real federations on Flower: keys, server, site, check, status.",
+    "flower": "Real federations on Flower: keys, server, site, terms, policy, check, status.",
 }
 
 

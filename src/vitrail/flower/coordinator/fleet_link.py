@@ -116,8 +116,8 @@ class FleetLink:
             self._ask_names([node for node in online if node not in self._names])
         nodes: dict[str, int] = {}
         for node in online:
-            if node in self._names:
-                nodes.setdefault(self._names[node], node)
+            if (name := self._names.get(node)) is not None:
+                nodes.setdefault(name, node)
         return nodes
 
     def _ask_names(self, nodes: Sequence[int]) -> None:

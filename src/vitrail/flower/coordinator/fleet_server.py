@@ -128,6 +128,7 @@ class FleetServer:
         self.names: dict[int, str] = {}
         self._publics: dict[int, bytes] = {}
         self._roll_stamp: tuple[int, ...] = ()
+        self._roll_lock = threading.Lock()
         self._host, self._port = host, port
         self._app = _make_app(folder / "messages", authenticated=keys is not None)
         self._ended = threading.Event()
@@ -174,9 +175,15 @@ class FleetServer:
 
     def refresh_names(self) -> None:
         """Read the roll again if it changed: new keys are let in, revoked ones no more."""
-        if self.keys is None or (stamp := self._read_roll_stamp()) == self._roll_stamp:
+        if self.keys is None:
             return
-        known = {name: self._load_public(name) for name in self.keys.list_sites()}
+        with self._roll_lock:  # sites are asked from more than one thread
+            if (stamp := self._read_roll_stamp()) != self._roll_stamp:
+                self._apply_roll(self.keys)
+                self._roll_stamp = stamp
+
+    def _apply_roll(self, keys: Keys) -> None:
+        known = {name: self._load_public(name) for name in keys.list_sites()}
         for node, public in list(self._publics.items()):
             if known.get(self.names[node]) != public:
                 self.state.delete_node(NOOP_FLWR_AID, node)
@@ -184,7 +191,6 @@ class FleetServer:
         for name, public in known.items():
             if name not in self.names.values():
                 self._register_node(name, public)
-        self._roll_stamp = stamp
 
     def _read_roll_stamp(self) -> tuple[int, ...]:
         """What changes whenever the roll is replaced."""
