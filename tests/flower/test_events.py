@@ -90,11 +90,14 @@ def test_both_ends_keep_a_json_line_for_each_event(birds, tmp_path) -> None:
     assert "site north is connected" in (tmp_path / "run" / "log.txt").read_text()
 
     own = EventLog(tmp_path / "at-north" / EVENTS_FILE).read()
-    assert [e["event"] for e in own] == ["joined", "round", "round", "closing", "finished"]
-    first = own[1]
+    kinds = ["joined", "shares", "round", "round", "closing", "finished"]
+    assert [e["event"] for e in own] == kinds and own[1]["sites"] == 3
+    first = own[2]
     assert first["round"] == 1 and first["bytes"] == 4076 and first["site"] == "north"
     assert 0 <= first["accuracy"] <= 1 and first["loss"] > 0 and first["seconds"] >= 0
     assert first["text"].startswith("round 1: accuracy ") and "4.1 kB left" in first["text"]
+    log = (next((tmp_path / "at-north" / "runs").iterdir()) / "log.txt").read_text()
+    assert "north takes part in run" in log.splitlines()[0] and first["text"] in log
 
 
 def test_a_coordinators_log_is_there_before_anybody_came(birds, tmp_path) -> None:

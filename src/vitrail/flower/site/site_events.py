@@ -17,22 +17,25 @@ def open_events(config: SiteConfig) -> EventLog:
 
 
 def write_answered(config: SiteConfig, message: OpenedMessage) -> None:
-    """One event for a message that was answered; of a turn with the site's own figures."""
-    log, run = open_events(config), message.run
-    if message.kind == "hello":
-        log.write("joined", f"{config.name} takes part in run {run}", run=run)
-    elif message.kind == "start":
+    """One event for a message that was answered, and a line in the log of its run here; of a turn
+    with the site's own figures."""
+    run, folder = message.run, config.run_folder(message.run)
+    if message.kind == "start":  # its line is in the log already
         shares = Shares.read(message)
-        log.write("shares", shares.describe(), run=run, **shares.model_dump())
-    elif message.kind == "farewell":
-        log.write("finished", f"run {run} is finished", run=run)
+        open_events(config).write("shares", shares.describe(), run=run, **shares.model_dump())
+        return
+    kind, facts = "finished", {}
+    text = f"run {run} is finished"
+    if message.kind == "hello":
+        kind, text = "joined", f"{config.name} takes part in run {run}"
     elif message.kind == "turn":
         task = message.body["task"]
-        figures = collect_figures(config.run_folder(run), config.name, task["round"])
-        closing = bool(task["closing"])
-        text = describe_turn(task["round"], closing, figures)
-        kind = "closing" if closing else "round"
-        log.write(kind, text, run=run, round=task["round"], **figures)
+        kind = "closing" if task["closing"] else "round"
+        figures = collect_figures(folder, config.name, task["round"])
+        text = describe_turn(task["round"], bool(task["closing"]), figures)
+        facts = {"round": task["round"], **figures}
+    open_events(config).write(kind, text, run=run, **facts)
+    folder.log(text)
 
 
 def write_trouble(config: SiteConfig, run: str, kind: str, sentence: str) -> None:

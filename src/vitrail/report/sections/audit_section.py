@@ -84,8 +84,10 @@ def _make_told_blocks(record: RunRecord) -> tuple[Block, ...]:
         Column("AUC elsewhere", partial(format_value, places=2), number=True),
     )
     table = Table(f"{record.name}-told", "What the sites told for the audit", columns, rows)
-    silent = ", ".join(figures.silent) or "nobody"
-    return el("p", lead), table, el("p", f"Told nothing that compares: {silent}.", class_="soft")
+    if not figures.silent:
+        return el("p", lead), table
+    silent = f"Nothing that compares came from {', '.join(figures.silent)}."
+    return el("p", lead), table, el("p", silent, class_="soft")
 
 
 def list_findings(audit: AuditJson) -> list[dict[str, Any]]:
