@@ -17,6 +17,7 @@ from vitrail.data.decoding.decode import Decoder, Payload, UnreadableError, limi
 from vitrail.data.decoding.payload import map_ordered, read_payloads
 from vitrail.data.decoding.resize import resize_image
 from vitrail.data.records import Problem, Record, Records
+from vitrail.errors import DataError
 from vitrail.files import write_text
 from vitrail.runs.deployed import DeployedModel
 from vitrail.runs.new_images import find_images
@@ -115,6 +116,19 @@ def predict_logits(model: DeployedModel, pixels: Pixels, chunk: int = CHUNK) -> 
             part = torch.from_numpy(np.array(pixels[start : start + chunk]))
             logits.append(model(part.permute(0, 3, 1, 2)))
     return torch.cat(logits).clone()
+
+
+def read_images(run: Run, path: Path, most: int) -> Pixels:
+    """The first images at `path` that can be read, uint8 [N, H, W, C] at the run's size."""
+    records, data = find_images(run, path)
+    pixels: list[Pixels] = []
+    for image in _images(records.rows[:most], records.decoder, data):
+        if isinstance(image, UnreadableError):
+            continue
+        pixels.append(image)
+    if not pixels:
+        raise DataError("no image here can be read", where=str(path), hint="Give other images.")
+    return np.stack(pixels)
 
 
 def _batches(
