@@ -21,8 +21,8 @@ from vitrail.rng import derive_server_key
 from vitrail.runs import onnx_export as onnx_module
 from vitrail.runs.deployed import DeployedModel
 from vitrail.runs.export_model import export, load_exported
+from vitrail.runs.exported_card import read_last_metrics
 from vitrail.runs.ledgers import read_ledgers
-from vitrail.runs.model_card import read_last_metrics
 from vitrail.runs.onnx_export import draw_check_images, make_onnx
 
 CONFIG = {

@@ -17,7 +17,7 @@ from vitrail.files import read_tensors, write_bytes, write_json, write_tensors
 from vitrail.models.network import make_network
 from vitrail.rng import derive_server_key
 from vitrail.runs.deployed import DeployedModel
-from vitrail.runs.model_card import FORMAT, make_card
+from vitrail.runs.exported_card import FORMAT, make_card
 from vitrail.runs.onnx_export import OnnxModel, make_onnx
 from vitrail.runs.opened_run import Run
 from vitrail.runs.predict_images import read_images
