@@ -83,6 +83,8 @@ def check_to_json(report: Check) -> dict[str, Any]:
     """A check as JSON values; sizes are lists of [width, height, images]."""
     values = asdict(report)
     values["sizes"] = [[w, h, n] for (w, h), n in report.sizes.items()]
+    if report.depth is not None:
+        values["depth"] = {"bits": report.depth.bits, "says": report.depth.describe()}
     kinds = Counter(problem.kind for problem in report.problems)
     return {**values, "modes": dict(report.modes), "ok": report.ok, "problem_counts": dict(kinds)}
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
-from vitrail.config.added_keys import KeyPath, restore_old_options
+from vitrail.config.added_keys import KeyPath, added, restore_old_options
 from vitrail.config.debias_section import Debias
 from vitrail.config.model_section import Model as Model
 from vitrail.config.model_section import Prototypes as Prototypes
@@ -81,6 +81,8 @@ class Data(Section):
     """1 for gray, 3 for RGB; left out: gray if every image is."""
     resize: Literal["crop", "stretch", "pad"] = "crop"
     """Cut the longer side, change the aspect ratio, or add a border."""
+    bits: Literal["auto"] | Annotated[int, Field(ge=8, le=16)] = added("auto", before=16)
+    """Bits that 16-bit files and arrays really use; auto: what the largest value of all needs."""
     normalize: Literal["auto", "half", "imagenet", "efficientnet", "unit"] = "auto"
     """What the network sees; auto: what the backbone's weights were trained with."""
     image: str = "image"

@@ -32,6 +32,7 @@ class ImageSet:
     sizes: npt.NDArray[np.int32] | None = None  # [N, 2], original width and height
     findings: tuple[frozenset[str], ...] | None = None  # all labels of a multi-label image
     extra: Mapping[str, Array] = field(default_factory=dict)  # other columns, row by row
+    bits: int | None = None  # that deep values were read with; None where no image is deep
     public: bool = False  # embedded data: may be shown to anybody
 
     def __len__(self) -> int:

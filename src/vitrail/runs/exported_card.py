@@ -42,6 +42,7 @@ def make_card(run: Run, site: str | None = None) -> dict[str, Any]:
             "values": "float 0..1, or uint8 0..255 in Python; ONNX takes float32 0..1",
             "color": "grey" if card["channels"] == 1 else "RGB",
             "resize": card["resize"],
+            **describe_bits(run),
             "normalized_inside": True,
             "shift": card["shift"],
             "scale": card["scale"],
@@ -66,6 +67,13 @@ def make_card(run: Run, site: str | None = None) -> dict[str, Any]:
         "limitations": "to be filled in; not a medical device unless certified as one",
         "license": "to be filled in",
     }
+
+
+def describe_bits(run: Run) -> dict[str, Any]:
+    """How a value of more than 8 bits becomes one of 0..1, as the run read its images."""
+    bits = run.card.get("bits", run.config.data.bits)
+    top = "the largest value of its depth" if bits == "auto" else str(2 ** int(bits) - 1)
+    return {"bits": bits, "deep_values": f"value / {top}"}
 
 
 def read_last_metrics(run: Run, site: str | None = None) -> dict[str, float]:

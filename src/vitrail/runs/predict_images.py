@@ -20,7 +20,7 @@ from vitrail.data.records import Problem, Record, Records
 from vitrail.errors import DataError
 from vitrail.files import write_text
 from vitrail.runs.deployed import DeployedModel
-from vitrail.runs.new_images import find_images
+from vitrail.runs.new_images import describe_new_depth, find_images
 from vitrail.runs.opened_run import Run
 
 Pixels = npt.NDArray[np.uint8]
@@ -39,6 +39,7 @@ class Predictions:
     classes: tuple[str, ...]
     errors: tuple[str, ...]  # "" where there is none
     problems: tuple[Problem, ...] = ()  # files that were not even looked at, and why
+    note: str | None = None  # what had to be assumed about these images
 
     def __len__(self) -> int:
         return len(self.names)
@@ -100,7 +101,8 @@ def predict(
             probabilities[rows] = predict_probabilities(model, np.stack(pixels))
         for row, reason in broken.items():
             errors[row] = reason
-    return Predictions(names, probabilities, model.classes, tuple(errors), records.problems)
+    note = describe_new_depth(run, data)
+    return Predictions(names, probabilities, model.classes, tuple(errors), records.problems, note)
 
 
 def predict_probabilities(model: DeployedModel, pixels: Pixels) -> npt.NDArray[np.float32]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from vitrail.config.schema import Data
+from vitrail.data.decoding.bit_depth import BitDepth, measure_depth
 from vitrail.data.decoding.decode import Decoder, Header, Payload, UnreadableError, limit_pixels
 from vitrail.data.decoding.decode_all import describe_unreadable
 from vitrail.data.decoding.payload import map_ordered, read_payloads
@@ -45,6 +46,7 @@ class Check:
     sizes: Mapping[tuple[int, int], int] = field(default_factory=dict)
     modes: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    depth: BitDepth | None = None  # of images with more than 8 bits, where there are any
 
     @property
     def ok(self) -> bool:
@@ -61,6 +63,8 @@ class Check:
             text.append(f"patients: {self.patients}")
         text += _format_counts("sizes", {f"{w} x {h}": n for (w, h), n in self.sizes.items()}, 8)
         text += _format_counts("modes", self.modes, 8)
+        if self.depth is not None:
+            text.append(f"depth: {self.depth.describe()}")
         kinds = Counter(problem.kind for problem in self.problems)
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         text.append(f"problems: {counts or 'none'}")
@@ -103,6 +107,8 @@ def check(data: Data, base: Path, key: Key) -> Check:
     splits, notes = _split_words(source)
     problems += more + notes + _duplicates(source.rows, looks, labels, splits)
     patients = {row.patient for row in source.rows if row.patient is not None}
+    depth = measure_depth((look.highest for _, look in good), data)
+    problems += [] if depth is None else depth.find_problems()
     return Check(
         data.source,
         len(source.rows),
@@ -113,6 +119,7 @@ def check(data: Data, base: Path, key: Key) -> Check:
         Counter((look.header.width, look.header.height) for _, look in good),
         Counter(look.header.mode for _, look in good),
         tuple(problems),
+        depth,
     )
 
 
@@ -121,6 +128,7 @@ class _Inspection:
     header: Header
     digest: bytes
     constant: bool
+    highest: int | None
 
 
 def _inspect_all(
@@ -130,7 +138,8 @@ def _inspect_all(
         header = decoder.probe(item, data)
         low_high = decoder.picture(item, data, 0).getextrema()
         flat = all(a == b for a, b in np.atleast_2d(np.array(low_high)))
-        return _Inspection(header, _digest_content(item), flat)
+        highest = decoder.highest(item, data) if header.deep and decoder.highest else None
+        return _Inspection(header, _digest_content(item), flat, highest)
 
     with limit_pixels(data.max_pixels):
         yield from map_ordered(look, read_payloads(rows))

@@ -147,6 +147,8 @@ def _data_lines(data: Data, seen: Check, records: Records, file: Path, why: str)
         ("path", _relative(Path(str(data.path)), file), "relative to this file, or absolute"),
         ("image_size", suggest_image_size(seen), describe_sizes(seen)),
     ]
+    if seen.depth is not None:
+        lines.append(("bits", seen.depth.bits, seen.depth.describe()))
     if data.image != "image":
         lines.append(("image", data.image, "the column of the images"))
     if data.label != "label":
