@@ -57,6 +57,8 @@ def check(
         write_json(json, check_to_json(report))
     if sheet is not None:
         _draw_sheet(section, sheet)
+    else:
+        print_note("--contact-sheet FILE.png draws images of every class: look at them")
     if not report.ok:
         raise typer.Exit(1)
 

@@ -85,6 +85,9 @@ class Data(Section):
     """Bits that 16-bit files and arrays really use; auto: what the largest value of all needs."""
     normalize: Literal["auto", "half", "imagenet", "efficientnet", "unit"] = "auto"
     """What the network sees; auto: what the backbone's weights were trained with."""
+    folders: Literal["auto", "class", "site/class"] = added("auto", before="class")
+    """What folders are named after; auto: classes, unless several folders hold the same folders
+    inside, which may be sites with classes: then the run stops and asks."""
     image: str = "image"
     """The column that holds the image or its path."""
     label: str = "label"

@@ -21,6 +21,8 @@ from vitrail.data.inspect.guess import guess_data
 from vitrail.data.labels import resolve_labels
 from vitrail.data.load_images import read_source
 from vitrail.data.records import STOPPING, Problem, Record, Records
+from vitrail.data.sources.class_folders import find_site_folders, is_picture
+from vitrail.data.sources.dicom import is_dicom
 from vitrail.data.split import resolve_splits
 from vitrail.errors import DataError
 from vitrail.rng import Key
@@ -31,6 +33,7 @@ _TINY = 16
 _HUGE = 8192
 _NARROW = 4.0
 _SHOWN = 20
+_FOLDER_SOURCES = ("folder", "dicom")
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Check:
     sizes: Mapping[tuple[int, int], int] = field(default_factory=dict)
     modes: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    layout: str | None = None  # how folders were read, where they can be read in two ways
     depth: BitDepth | None = None  # of images with more than 8 bits, where there are any
 
     @property
@@ -56,7 +60,9 @@ class Check:
     def lines(self, shown: int = _SHOWN) -> list[str]:
         """The findings as plain lines, the longest lists cut after `shown` entries."""
         text = [f"source: {self.source}", f"images: {self.images}"]
-        text += _format_counts("classes", self.classes, shown)
+        if self.layout is not None:
+            text.append(f"folders: {self.layout}")
+        text += _format_counts("classes", self.classes, len(self.classes))
         text += _format_counts("sites", self.sites, shown)
         text += _format_counts("splits", self.splits, shown)
         if self.patients is not None:
@@ -119,8 +125,21 @@ def check(data: Data, base: Path, key: Key) -> Check:
         Counter((look.header.width, look.header.height) for _, look in good),
         Counter(look.header.mode for _, look in good),
         tuple(problems),
+        describe_layout(data, base),
         depth,
     )
+
+
+def describe_layout(data: Data, base: Path) -> str | None:
+    """What folders were taken for, where several of them hold the same folders inside."""
+    path = base / Path(data.path or "").expanduser()
+    if data.source not in _FOLDER_SOURCES or not path.is_dir():
+        return None
+    shared = find_site_folders(path, is_dicom if data.source == "dicom" else is_picture)
+    if shared is None:
+        return None
+    other = "class" if data.folders == "site/class" else "site/class"
+    return f'{shared.describe()}: read as {data.folders}; data.folders = "{other}" reads them so'
 
 
 @dataclass(frozen=True)
