@@ -120,6 +120,10 @@ class Data(Section):
     """Use at most so many images, drawn in proportion to classes and splits."""
     broken: Literal["stop", "skip"] = "stop"
     """What an unreadable or missing file does: stop the run, or be left out and counted."""
+    duplicates: Literal["together", "ignore"] = added("together", before="ignore")
+    """Equal and nearly equal images: never in both training and test, or not looked for."""
+    conflicts: Literal["stop", "allow"] = added("stop", before="allow")
+    """What equal images with different labels do: stop the run, or nothing."""
     max_pixels: Count = 40_000_000
     """Images with more pixels are refused before they are decoded."""
     cache: Literal["auto", "memory", "disk"] = "auto"

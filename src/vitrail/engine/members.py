@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from vitrail.data.duplicates import describe_duplicates
 from vitrail.engine.federation import SERVER, Federation
 from vitrail.engine.plan import Plan
 from vitrail.engine.storage.feature_cache import ensure_feature_cache
@@ -142,6 +143,7 @@ class SimulatedSites:
         lines = []
         if self.federation.skipped:
             lines.append(f"{self.federation.skipped} files were left out (data.broken)")
+        lines += describe_duplicates(self.federation.images, self.federation.left_out)
         if self.bits is not None:
             lines.append(f"images of more than 8 bits were read as {self.bits} bits (data.bits)")
         return tuple(lines)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +16,11 @@ from vitrail.data.decoding.decode_all import describe_unreadable
 from vitrail.data.decoding.payload import map_ordered, read_payloads
 from vitrail.data.image_set import ImageSet
 from vitrail.data.inspect.contact_sheet import draw_contact_sheet
+from vitrail.data.inspect.duplicate_check import find_duplicates, find_split_patients
 from vitrail.data.inspect.guess import guess_data
 from vitrail.data.labels import resolve_labels
 from vitrail.data.load_images import read_source
+from vitrail.data.near_duplicates import Bytes, digest_pixels, make_thumbnail
 from vitrail.data.records import STOPPING, Problem, Record, Records
 from vitrail.data.sources.class_folders import find_site_folders, is_picture
 from vitrail.data.sources.dicom import is_dicom
@@ -55,7 +56,7 @@ class Check:
     @property
     def ok(self) -> bool:
         """Whether a run with `data.broken = "stop"` would start on these images."""
-        return not any(problem.kind in STOPPING for problem in self.problems)
+        return not any(problem.kind in {*STOPPING, "conflict"} for problem in self.problems)
 
     def lines(self, shown: int = _SHOWN) -> list[str]:
         """The findings as plain lines, the longest lists cut after `shown` entries."""
@@ -74,7 +75,7 @@ class Check:
         kinds = Counter(problem.kind for problem in self.problems)
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         text.append(f"problems: {counts or 'none'}")
-        ranked = sorted(self.problems, key=lambda p: p.kind not in STOPPING)
+        ranked = sorted(self.problems, key=lambda p: p.kind not in {*STOPPING, "conflict"})
         text += [f"  {problem.line()}" for problem in ranked[:shown]]
         if len(ranked) > shown:
             text.append(f"  ... and {len(ranked) - shown} more")
@@ -111,7 +112,10 @@ def check(data: Data, base: Path, key: Key) -> Check:
     problems += [p for row, look in good for p in _find_suspicious(row, look)]
     labels, more = _label_words(source, data)
     splits, notes = _split_words(source)
-    problems += more + notes + _duplicates(source.rows, looks, labels, splits)
+    problems += more + notes + find_split_patients(source.rows, splits)
+    seen = {i: x for i, x in enumerate(looks) if isinstance(x, _Inspection)}
+    copies = list(seen), [x.digest for x in seen.values()], [x.thumbnail for x in seen.values()]
+    problems += find_duplicates(*copies, source.rows, labels, splits, data)
     patients = {row.patient for row in source.rows if row.patient is not None}
     depth = measure_depth((look.highest for _, look in good), data)
     problems += [] if depth is None else depth.find_problems()
@@ -146,6 +150,7 @@ def describe_layout(data: Data, base: Path) -> str | None:
 class _Inspection:
     header: Header
     digest: bytes
+    thumbnail: Bytes
     constant: bool
     highest: int | None
 
@@ -155,22 +160,15 @@ def _inspect_all(
 ) -> Iterable[_Inspection | UnreadableError]:
     def look(item: Payload) -> _Inspection:
         header = decoder.probe(item, data)
-        low_high = decoder.picture(item, data, 0).getextrema()
+        picture = decoder.picture(item, data, 0)
+        low_high = picture.getextrema()
         flat = all(a == b for a, b in np.atleast_2d(np.array(low_high)))
         highest = decoder.highest(item, data) if header.deep and decoder.highest else None
-        return _Inspection(header, _digest_content(item), flat, highest)
+        (digest,) = digest_pixels([np.asarray(picture)])
+        return _Inspection(header, digest, make_thumbnail(picture), flat, highest)
 
     with limit_pixels(data.max_pixels):
         yield from map_ordered(look, read_payloads(rows))
-
-
-def _digest_content(item: Payload) -> bytes:
-    """A digest of the image as it is stored; equal digests are equal images."""
-    if isinstance(item, np.ndarray):
-        raw = str((item.shape, item.dtype)).encode() + np.ascontiguousarray(item).tobytes()
-    else:
-        raw = item if isinstance(item, bytes) else item.read_bytes()
-    return hashlib.blake2b(raw, digest_size=16).digest()
 
 
 def _find_suspicious(row: Record, look: _Inspection) -> list[Problem]:
@@ -212,29 +210,3 @@ def _split_words(records: Records) -> tuple[list[str | None], list[Problem]]:
 
 def _count_words(words: Iterable[str | None]) -> dict[str, int]:
     return dict(Counter(word for word in words if word is not None))
-
-
-def _duplicates(
-    rows: Sequence[Record],
-    looks: Sequence[_Inspection | UnreadableError],
-    labels: Mapping[int, str],
-    splits: Sequence[str | None],
-) -> list[Problem]:
-    """Equal images, and whether they disagree on label, patient or split."""
-    groups: dict[bytes, list[int]] = defaultdict(list)
-    for i, look in enumerate(looks):
-        if isinstance(look, _Inspection):
-            groups[look.digest].append(i)
-    problems = []
-    for group in groups.values():
-        for i in group[1:]:
-            first = group[0]
-            sentence = f"is the same image as {rows[first].name}"
-            if labels.get(i) != labels.get(first):
-                sentence += f", with another label ({labels.get(i)}, not {labels.get(first)})"
-            if rows[i].patient != rows[first].patient:
-                sentence += ", of another patient"
-            if splits[i] != splits[first]:
-                sentence += ", in another split"
-            problems.append(Problem(rows[i].name, "duplicate", sentence))
-    return problems
