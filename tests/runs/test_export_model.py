@@ -257,7 +257,7 @@ def test_an_onnx_file_is_checked_on_the_user_s_own_images(run, tmp_path):
     pixels = (IMAGES[0].permute(1, 2, 0) * 255).to(torch.uint8).numpy()
     Image.fromarray(pixels).save(folder / "one.png")
     _, card = export(run, tmp_path / "model.onnx", images=folder)
-    assert json.loads(card.read_text())["agreement"]["images"].startswith("1 the user's")
+    assert json.loads(card.read_text())["agreement"]["images"].startswith("1 images of the user")
     (folder / "one.png").write_bytes(b"nothing")
     with pytest.raises(DataError, match="can be read"):
         export(run, tmp_path / "other.onnx", images=folder)

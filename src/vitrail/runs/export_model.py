@@ -102,10 +102,10 @@ def make_metadata(card: Mapping[str, Any]) -> dict[str, str]:
 
 def describe_onnx(made: OnnxModel, evidence: bool, embedded: bool) -> dict[str, Any]:
     """What the card of an ONNX file says beside the usual."""
-    source = "embedded" if embedded else "the user's"
+    whose = "embedded images" if embedded else "images of the user"
     lines: dict[str, Any] = {
         "agreement": {
-            "images": f"{made.images} {source} images, one alone and all together",
+            "images": f"{made.images} {whose}, one alone and all together",
             "largest_difference": made.difference,
             "tolerance": made.allowed,
             "relative_to": "the largest absolute value of the output",
