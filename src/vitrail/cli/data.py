@@ -57,6 +57,8 @@ def check(
         write_json(json, check_to_json(report))
     if sheet is not None:
         _draw_sheet(section, sheet)
+    else:
+        print_note("--contact-sheet FILE.png draws images of every class: look at them")
     if not report.ok:
         raise typer.Exit(1)
 
@@ -83,6 +85,8 @@ def check_to_json(report: Check) -> dict[str, Any]:
     """A check as JSON values; sizes are lists of [width, height, images]."""
     values = asdict(report)
     values["sizes"] = [[w, h, n] for (w, h), n in report.sizes.items()]
+    if report.depth is not None:
+        values["depth"] = {"bits": report.depth.bits, "says": report.depth.describe()}
     kinds = Counter(problem.kind for problem in report.problems)
     return {**values, "modes": dict(report.modes), "ok": report.ok, "problem_counts": dict(kinds)}
 

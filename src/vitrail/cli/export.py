@@ -17,10 +17,18 @@ def export(
         Path, typer.Option("--out", "-o", help="The file to write: .safetensors or .onnx.")
     ],
     site: Site = None,
+    evidence: Annotated[
+        bool,
+        typer.Option("--evidence", help="ONNX: put maps and contributions beside the logits."),
+    ] = False,
+    images: Annotated[
+        Path | None,
+        typer.Option("--images", help="ONNX: images to check the file with before it is written."),
+    ] = None,
     force: Force = False,
 ) -> None:
     """Write a model and its card, to be used without the run folder."""
-    file, card = write_model(open_run(run), out, site, force)
+    file, card = write_model(open_run(run), out, site, force, evidence, images)
     typer.echo(f"model  {file}")
     typer.echo(f"card   {card}")
     typer.echo("Fill in intended_use, limitations and license in the card before you hand it on.")

@@ -42,6 +42,8 @@ def predict(
         )
     predictions.write(out)
     print_note(f"{len(predictions) - predictions.failed} images predicted, written to {out}")
+    if predictions.note is not None:
+        print_note(predictions.note)
     if predictions.failed:
         print_note(f"{predictions.failed} images could not be read: see the column error")
     if predictions.problems:

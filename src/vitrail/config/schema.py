@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
-from vitrail.config.added_keys import KeyPath, restore_old_options
+from vitrail.config.added_keys import KeyPath, added, restore_old_options
 from vitrail.config.debias_section import Debias
 from vitrail.config.model_section import Model as Model
 from vitrail.config.model_section import Prototypes as Prototypes
@@ -81,8 +81,13 @@ class Data(Section):
     """1 for gray, 3 for RGB; left out: gray if every image is."""
     resize: Literal["crop", "stretch", "pad"] = "crop"
     """Cut the longer side, change the aspect ratio, or add a border."""
+    bits: Literal["auto"] | Annotated[int, Field(ge=8, le=16)] = added("auto", before=16)
+    """Bits that 16-bit files and arrays really use; auto: what the largest value of all needs."""
     normalize: Literal["auto", "half", "imagenet", "efficientnet", "unit"] = "auto"
     """What the network sees; auto: what the backbone's weights were trained with."""
+    folders: Literal["auto", "class", "site/class"] = added("auto", before="class")
+    """What folders are named after; auto: classes, unless several folders hold the same folders
+    inside, which may be sites with classes: then the run stops and asks."""
     image: str = "image"
     """The column that holds the image or its path."""
     label: str = "label"
@@ -115,6 +120,10 @@ class Data(Section):
     """Use at most so many images, drawn in proportion to classes and splits."""
     broken: Literal["stop", "skip"] = "stop"
     """What an unreadable or missing file does: stop the run, or be left out and counted."""
+    duplicates: Literal["together", "ignore"] = added("together", before="ignore")
+    """Equal and nearly equal images: never in both training and test, or not looked for."""
+    conflicts: Literal["stop", "allow"] = added("stop", before="allow")
+    """What equal images with different labels do: stop the run, or nothing."""
     max_pixels: Count = 40_000_000
     """Images with more pixels are refused before they are decoded."""
     cache: Literal["auto", "memory", "disk"] = "auto"

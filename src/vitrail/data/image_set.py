@@ -28,10 +28,12 @@ class ImageSet:
     sites: npt.NDArray[np.str_] | None = None
     patients: npt.NDArray[np.str_] | None = None
     splits: npt.NDArray[np.str_] | None = None  # "train" or "test"
+    groups: npt.NDArray[np.int64] | None = None  # numbers that (nearly) equal images share
     boxes: npt.NDArray[np.float32] | None = None  # [N, 4]
     sizes: npt.NDArray[np.int32] | None = None  # [N, 2], original width and height
     findings: tuple[frozenset[str], ...] | None = None  # all labels of a multi-label image
     extra: Mapping[str, Array] = field(default_factory=dict)  # other columns, row by row
+    bits: int | None = None  # that deep values were read with; None where no image is deep
     public: bool = False  # embedded data: may be shown to anybody
 
     def __len__(self) -> int:
@@ -51,6 +53,7 @@ class ImageSet:
             sites=pick(self.sites),
             patients=pick(self.patients),
             splits=pick(self.splits),
+            groups=pick(self.groups),
             boxes=pick(self.boxes),
             sizes=pick(self.sizes),
             findings=None if self.findings is None else tuple(self.findings[i] for i in rows),

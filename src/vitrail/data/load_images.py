@@ -95,6 +95,7 @@ def load_with_problems(config: Data, base: Path, key: Key) -> tuple[ImageSet, li
         raise DataError("not one image could be read", where=str(config.path), hint=_ADVICE)
     kept = _take(resolved, decoded.kept)
     images = _assemble(found, kept, splits, decoded.images, decoded.sizes, config)
+    images = replace(images, bits=decoded.bits)
     if not config.partial:
         _check_two_classes(images)
     return images, problems

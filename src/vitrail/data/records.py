@@ -10,7 +10,7 @@ from typing import Literal
 from vitrail.data.decoding.decode import PICTURES, Decoder
 from vitrail.data.image_set import Array
 
-Kind = Literal["broken", "missing", "duplicate", "suspicious", "label"]
+Kind = Literal["broken", "missing", "duplicate", "conflict", "suspicious", "label"]
 RawLabel = str | int | tuple[str, ...] | None
 Box = tuple[float, float, float, float]
 Point = tuple[float, float] | None

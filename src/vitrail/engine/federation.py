@@ -12,6 +12,7 @@ import numpy.typing as npt
 from vitrail.config.debias_section import Debias
 from vitrail.config.load import Loaded
 from vitrail.data.bias.inject import Side, inject
+from vitrail.data.duplicates import group_duplicates
 from vitrail.data.image_set import ImageSet
 from vitrail.data.load_images import load_with_problems
 from vitrail.data.partition.partition import SiteRows, make_partition
@@ -34,6 +35,7 @@ class Federation:
     regions: npt.NDArray[np.float32] | None
     skipped: int
     original: ImageSet | None = None  # the images before a bias, where one was injected
+    left_out: int = 0  # training images that are in the data's own test part as well
 
     def pool_sites(self) -> Federation:
         """All sites as one: what a centralized run trains on."""
@@ -76,6 +78,7 @@ def assemble(loaded: Loaded) -> Federation:
     load_plugins(config.run.plugins, loaded.base, loaded.stored)
     key = derive_server_key(config.run.seed)
     images, problems = load_with_problems(config.data, loaded.base, key.at("data"))
+    images = group_duplicates(images, config.data)
     parts = make_partition(images, config.partition, config.data, key.at("partition"))
     sites = {site.name: site for site in parts.sites}
     if SERVER in sites:
@@ -98,7 +101,8 @@ def assemble(loaded: Loaded) -> Federation:
         sites = {name: _make_biased_rows(name, sides) for name, sides in injected.rows.items()}
     known = None if config.partition.kind == "one" else tuple(sites)
     sites = _drop_left_out(sites, config.debias, known)
-    return Federation(images, sites, parts.server_test, regions, len(problems), original)
+    skipped, server = len(problems), parts.server_test
+    return Federation(images, sites, server, regions, skipped, original, parts.left_out)
 
 
 def _drop_left_out(

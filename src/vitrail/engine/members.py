@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from vitrail.data.duplicates import describe_duplicates
 from vitrail.engine.federation import SERVER, Federation
 from vitrail.engine.plan import Plan
 from vitrail.engine.storage.feature_cache import ensure_feature_cache
@@ -38,6 +39,11 @@ class Members(Protocol):
     @property
     def public(self) -> bool:
         """Whether the images may be shown to anybody."""
+        ...
+
+    @property
+    def bits(self) -> int | None:
+        """That deep images were read with, where the server knows it and there are any."""
         ...
 
     def enroll(self, plan: Plan, folder: RunFolder) -> Facts:
@@ -101,6 +107,11 @@ class SimulatedSites:
         """Whether the images may be shown to anybody: the embedded ones."""
         return self.federation.images.public
 
+    @property
+    def bits(self) -> int | None:
+        """That deep images were read with."""
+        return self.federation.images.bits
+
     def enroll(self, plan: Plan, folder: RunFolder) -> Facts:
         """Each site's facts, through its own door."""
         found = {}
@@ -137,9 +148,14 @@ class SimulatedSites:
         return self.federation.digest()
 
     def remarks(self) -> tuple[str, ...]:
-        """What was left out."""
-        skipped = self.federation.skipped
-        return (f"{skipped} files were left out (data.broken)",) if skipped else ()
+        """What was left out, and what deep images were taken for."""
+        lines = []
+        if self.federation.skipped:
+            lines.append(f"{self.federation.skipped} files were left out (data.broken)")
+        lines += describe_duplicates(self.federation.images, self.federation.left_out)
+        if self.bits is not None:
+            lines.append(f"images of more than 8 bits were read as {self.bits} bits (data.bits)")
+        return tuple(lines)
 
     def held_out(self) -> tuple[Ints, Ints]:
         """The rows of no site."""

@@ -234,8 +234,8 @@ class Engine:
             if self.plan.secure:
                 check_secure_sum_sites(self.plan, len(self.server.roster))
                 self.versions.keys = self.members.keys(self.plan)
-            size, public = self.members.image_size, self.members.public
-            write_card(self.folder, self.plan, tuple(self.server.roster), size, public)
+            size, public, bits = self.members.image_size, self.members.public, self.members.bits
+            write_card(self.folder, self.plan, tuple(self.server.roster), size, public, bits)
             counts = self.members.counts()
             if counts is not None:
                 write_json(self.folder.path / "partition.json", counts)

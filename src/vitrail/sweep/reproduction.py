@@ -15,6 +15,9 @@ from vitrail.sweep.checkout import require_experiments
 
 Scale = Literal["hour", "small", "paper"]
 
+# The tables are of runs from before copies were looked for.
+_AS_THEN = ("data.duplicates='ignore'", "data.conflicts='allow'")
+
 
 @dataclass(frozen=True)
 class Reproduction:
@@ -54,6 +57,6 @@ def find_reproduction(name: str, scale: Scale, data: Path | None) -> Reproductio
         )
     is_leakage = "leakage" in tree
     if data is None or needs == "folder":
-        return Reproduction(file, section, (), data, is_leakage)
+        return Reproduction(file, section, _AS_THEN, data, is_leakage)
     path = f"data.path={str(data.resolve())!r}"
-    return Reproduction(file, section, (path,), None, is_leakage)
+    return Reproduction(file, section, (*_AS_THEN, path), None, is_leakage)

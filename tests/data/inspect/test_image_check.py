@@ -58,7 +58,7 @@ def test_every_kind_of_problem(folders):
     said = {(p.path, p.kind): p.sentence for p in result.problems}
     assert ("cat/text.png", "broken") in said and ("cat/cut.png", "broken") in said
     assert said["cat/copy.png", "duplicate"] == "is the same image as cat/0.png"
-    assert "another label (dog, not cat)" in said["dog/copy.png", "duplicate"]
+    assert "another label (dog, not cat)" in said["dog/copy.png", "conflict"]
     assert "same value" in said["dog/flat.png", "suspicious"]
     assert "tiny" in said["dog/tiny.png", "suspicious"]
     assert "narrow" in said["dog/narrow.png", "suspicious"]

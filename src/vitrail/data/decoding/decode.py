@@ -1,8 +1,9 @@
 """From encoded bytes, or a row of an array, to one upright 8-bit picture, grey or RGB.
 
-The rules: 16-bit values v become round(255 v / 65535); floating-point values must lie in
-[0, 1]; transparency is laid on white; EXIF orientation is applied; of several frames the
-first counts. The size is checked before anything is decoded.
+The rules: values v of more than 8 bits become round(255 v / (2^bits - 1)), with the bits of
+`data.bits`, which are decided for a whole data set before any of its pictures is decoded;
+floating-point values must lie in [0, 1]; transparency is laid on white; EXIF orientation is
+applied; of several frames the first counts. The size is checked before anything is decoded.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ from vitrail.config.schema import Data
 from vitrail.data.image_set import Array
 
 Payload = Path | bytes | Array
+Bits = int | Literal["auto"]
 
 # Only formats that PIL decodes by itself: PostScript, for one, would start another program.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")
 
-_GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16B", "I;16L", "I;16N"})
+_DEEP_MODES = frozenset({"I", "I;16", "I;16B", "I;16L", "I;16N"})
+_GREY_MODES = frozenset({"1", "L", "LA", "La", "F"}) | _DEEP_MODES
+_DEPTHS = (8, 10, 12, 14, 16)
 _EXIF_ORIENTATION = 0x0112
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -56,19 +60,22 @@ class Header:
     height: int
     grey: bool
     mode: str
+    deep: bool = False  # more than 8 bits: what the largest value means must be decided
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """The two steps of reading one kind of image file.
+    """The steps of reading one kind of image file.
 
     `probe` reads the header and refuses what is too large. `picture` decodes to an upright
     PIL image of mode L or RGB; it may decode at a lower resolution as long as both sides stay
-    at least twice `size` (0: full resolution).
+    at least twice `size` (0: full resolution). `highest` is the largest value of an image; None
+    where files say themselves what their values mean.
     """
 
     probe: Callable[[Payload, Data], Header]
     picture: Callable[[Payload, Data, int], Image.Image]
+    highest: Callable[[Payload, Data], int | None] | None = None
 
 
 @contextmanager
@@ -147,37 +154,57 @@ def _probe(payload: Payload, data: Data) -> Header:
         height, width = payload.shape[:2]
         check_size(width, height, data)
         grey = payload.ndim == 2 or payload.shape[2] == 1
-        return Header(width, height, grey, "array L" if grey else "array RGB")
+        deep = _is_deep(payload)
+        kind = f"array {'L' if grey else 'RGB'}{';16' if deep else ''}"
+        return Header(width, height, grey, kind, deep)
     with _translate_errors(), _open(payload) as image:
         width, height = image.size
         check_size(width, height, data)
         if _orientation(image) in (5, 6, 7, 8):
             width, height = height, width
-        return Header(width, height, _is_grey(image), image.mode)
+        return Header(width, height, _is_grey(image), image.mode, image.mode in _DEEP_MODES)
 
 
 def _picture(payload: Payload, data: Data, size: int) -> Image.Image:
     if isinstance(payload, np.ndarray):
-        return from_array(payload)
+        return from_array(payload, data.bits)
     with _translate_errors(), _open(payload) as image:
         check_size(*image.size, data)
         turn = _TURNS.get(_orientation(image))
         if size:
             image.draft(None, (2 * size, 2 * size))
         image.load()
-        flat = flatten(image)
+        flat = flatten(image, data.bits)
         return flat if turn is None else flat.transpose(turn)
 
 
-PICTURES = Decoder(_probe, _picture)
+def _find_highest(payload: Payload, data: Data) -> int | None:
+    """The largest value of a deep image; None for one of 8 bits."""
+    if isinstance(payload, np.ndarray):
+        return int(np.asarray(payload).max()) if _is_deep(payload) and payload.size else None
+    with _translate_errors(), _open(payload) as image:
+        check_size(*image.size, data)
+        return int(np.asarray(image).max()) if image.mode in _DEEP_MODES else None
 
 
-def flatten(image: Image.Image) -> Image.Image:
+def _is_deep(values: Array) -> bool:
+    return values.dtype.kind in "iu" and values.dtype != np.uint8
+
+
+PICTURES = Decoder(_probe, _picture, _find_highest)
+
+
+def choose_depth(highest: int) -> int:
+    """The smallest of the usual depths that holds a value."""
+    return next((bits for bits in _DEPTHS if highest < 2**bits), _DEPTHS[-1])
+
+
+def flatten(image: Image.Image, bits: Bits = 16) -> Image.Image:
     """Any PIL mode to L or RGB, transparency on white."""
     if image.mode in ("L", "RGB"):
         return image
     if image.mode.startswith("I;16") or image.mode in ("I", "F"):
-        return Image.fromarray(to_bytes(np.asarray(image)))
+        return Image.fromarray(to_bytes(np.asarray(image), bits))
     if image.mode == "P" and "transparency" not in image.info:
         return image.convert("L" if _is_grey(image) else "RGB")
     if image.mode == "P" or "A" in image.mode or "a" in image.mode:
@@ -188,8 +215,11 @@ def flatten(image: Image.Image) -> Image.Image:
     return image.convert("L" if image.mode == "1" else "RGB")
 
 
-def to_bytes(values: Array) -> npt.NDArray[np.uint8]:
-    """Pixel values of any numeric type to 8 bits, by the rules at the top of this file."""
+def to_bytes(values: Array, bits: Bits = 16) -> npt.NDArray[np.uint8]:
+    """Pixel values of any numeric type to 8 bits, by the rules at the top of this file.
+
+    With `bits` "auto" these values alone decide, for want of a data set.
+    """
     if values.dtype == np.uint8:
         return values.astype(np.uint8, copy=False)
     if values.dtype == np.bool_:
@@ -203,10 +233,14 @@ def to_bytes(values: Array) -> npt.NDArray[np.uint8]:
         raise UnreadableError(f"has pixels of type {values.dtype}")
     if values.size and (values.min() < 0 or values.max() > 65535):
         raise UnreadableError("has integer pixels outside of 0..65535")
-    return ((values.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
+    highest = int(values.max()) if values.size else 0
+    top = int(2 ** (choose_depth(highest) if bits == "auto" else bits)) - 1
+    if highest > top:
+        raise UnreadableError(f"has values up to {highest}, more than data.bits = {bits} can hold")
+    return ((values.astype(np.uint32) * 255 + top // 2) // top).astype(np.uint8)
 
 
-def from_array(values: Array) -> Image.Image:
+def from_array(values: Array, bits: Bits = 16) -> Image.Image:
     """A PIL image of an [H, W], [H, W, 1] or [H, W, 3] array."""
     flat = values[:, :, 0] if values.ndim == 3 and values.shape[2] == 1 else values
-    return Image.fromarray(np.ascontiguousarray(to_bytes(flat)))
+    return Image.fromarray(np.ascontiguousarray(to_bytes(flat, bits)))

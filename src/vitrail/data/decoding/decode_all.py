@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from vitrail.config.schema import Data
 from vitrail.data.decoding import image_cache as cache
+from vitrail.data.decoding.bit_depth import find_depth, fix_depth
 from vitrail.data.decoding.decode import Decoder, Header, Payload, UnreadableError, limit_pixels
 from vitrail.data.decoding.image_cache import DecodedImages
 from vitrail.data.decoding.payload import map_ordered, read_payloads
@@ -51,11 +53,15 @@ def decode_all(
     depth = data.channels or (1 if all(h.grey for h in headers) else 3)
     shape = (len(good), side, side, depth)
     picked = [rows[i] for i in good]
+    with limit_pixels(data.max_pixels):
+        deep = find_depth(picked, headers, decoder, data)
+    exact, bits = fix_depth(data, deep), None if deep is None else deep.bits
     if choose_place(data.cache, int(np.prod(shape))) == "memory":
         store = SharedArray.zeros(shape, np.uint8, "memory")
-        return _fill(store, picked, good, headers, problems, decoder, data)
+        return replace(_fill(store, picked, good, headers, problems, decoder, exact), bits=bits)
     with cache.open_temporary(shape) as (store, temporary):
-        decoded = _fill(store, picked, good, headers, problems, decoder, data)
+        decoded = _fill(store, picked, good, headers, problems, decoder, exact)
+        decoded = replace(decoded, bits=bits)
         if not (decoded.problems and data.broken == "stop"):
             cache.keep(name or cache.digest(rows, containers, data), decoded, temporary)
         return decoded

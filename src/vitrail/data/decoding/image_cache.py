@@ -20,9 +20,9 @@ from vitrail.config.schema import Data
 from vitrail.data.records import ParquetImage, Problem, Record
 from vitrail.data.shared_memory import SharedArray, ensure_cache_folder, get_cache_path
 
-_VERSION = 2
+_VERSION = 3
 _STALE_SECONDS = 24 * 3600
-_OPTIONS = {"image_size", "channels", "resize", "max_pixels", "dicom"}
+_OPTIONS = {"image_size", "channels", "resize", "max_pixels", "dicom", "bits"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class DecodedImages:
     kept: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int32]
     problems: tuple[Problem, ...]
+    bits: int | None = None  # that deep images were read with; None where none is deep
 
 
 def digest(rows: Iterable[Record], containers: Iterable[Path], data: Data) -> str:
@@ -71,6 +72,7 @@ def find(name: str) -> DecodedImages | None:
         kept = np.array(meta["kept"], np.int64)
         sizes = np.array(meta["sizes"], np.int32).reshape(-1, 2)
         problems = tuple(Problem(**p) for p in meta["problems"])
+        bits = meta["bits"]
         fd = os.open(folder / f"{name}.pixels", os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -78,7 +80,7 @@ def find(name: str) -> DecodedImages | None:
         os.close(fd)
         return None
     pixels = SharedArray.from_descriptor(fd, shape, np.uint8).as_read_only()
-    return DecodedImages(pixels, kept, sizes, problems)  # type: ignore[arg-type]
+    return DecodedImages(pixels, kept, sizes, problems, bits)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -108,6 +110,7 @@ def keep(name: str, decoded: DecodedImages, temporary: Path) -> None:
         "kept": decoded.kept.tolist(),
         "sizes": decoded.sizes.tolist(),
         "problems": [asdict(p) for p in decoded.problems],
+        "bits": decoded.bits,
     }
     description = temporary.with_suffix(".json.tmp")  # a name of its own for every writer
     files.write_json(description, meta)

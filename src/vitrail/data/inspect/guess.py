@@ -8,7 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vitrail.config.schema import Data
-from vitrail.data.sources.class_folders import find_split_folders, is_picture
+from vitrail.data.sources.class_folders import (
+    Layout,
+    find_site_folders,
+    find_split_folders,
+    is_picture,
+)
 from vitrail.data.sources.csv_tables import TABLE_SUFFIXES, read_csv
 from vitrail.data.sources.dicom import is_dicom
 from vitrail.data.sources.listing import find_root, list_loose_files, list_subfolders, walk
@@ -126,7 +131,9 @@ def _guess_folder(path: Path) -> Data:
             hint=f"Choose: the table itself as PATH ({tables[0].name}), or a folder without it.",
         )
     if kind:
-        return Data(source=kind, path=str(path))
+        shared = find_site_folders(path, is_picture if kind == "folder" else is_dicom)
+        layout: Layout = "auto" if shared is None else "site/class"
+        return Data(source=kind, path=str(path), folders=layout)
     if len(tables) == 1:
         return _guess_table(tables[0])
     return _last_resort(path, tables)

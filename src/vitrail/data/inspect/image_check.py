@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,15 +10,20 @@ from pathlib import Path
 import numpy as np
 
 from vitrail.config.schema import Data
+from vitrail.data.decoding.bit_depth import BitDepth, measure_depth
 from vitrail.data.decoding.decode import Decoder, Header, Payload, UnreadableError, limit_pixels
 from vitrail.data.decoding.decode_all import describe_unreadable
 from vitrail.data.decoding.payload import map_ordered, read_payloads
 from vitrail.data.image_set import ImageSet
 from vitrail.data.inspect.contact_sheet import draw_contact_sheet
+from vitrail.data.inspect.duplicate_check import find_duplicates, find_split_patients
 from vitrail.data.inspect.guess import guess_data
 from vitrail.data.labels import resolve_labels
 from vitrail.data.load_images import read_source
+from vitrail.data.near_duplicates import Bytes, digest_pixels, make_thumbnail
 from vitrail.data.records import STOPPING, Problem, Record, Records
+from vitrail.data.sources.class_folders import find_site_folders, is_picture
+from vitrail.data.sources.dicom import is_dicom
 from vitrail.data.split import resolve_splits
 from vitrail.errors import DataError
 from vitrail.rng import Key
@@ -30,6 +34,7 @@ _TINY = 16
 _HUGE = 8192
 _NARROW = 4.0
 _SHOWN = 20
+_FOLDER_SOURCES = ("folder", "dicom")
 
 
 @dataclass(frozen=True)
@@ -45,26 +50,32 @@ class Check:
     sizes: Mapping[tuple[int, int], int] = field(default_factory=dict)
     modes: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    layout: str | None = None  # how folders were read, where they can be read in two ways
+    depth: BitDepth | None = None  # of images with more than 8 bits, where there are any
 
     @property
     def ok(self) -> bool:
         """Whether a run with `data.broken = "stop"` would start on these images."""
-        return not any(problem.kind in STOPPING for problem in self.problems)
+        return not any(problem.kind in {*STOPPING, "conflict"} for problem in self.problems)
 
     def lines(self, shown: int = _SHOWN) -> list[str]:
         """The findings as plain lines, the longest lists cut after `shown` entries."""
         text = [f"source: {self.source}", f"images: {self.images}"]
-        text += _format_counts("classes", self.classes, shown)
+        if self.layout is not None:
+            text.append(f"folders: {self.layout}")
+        text += _format_counts("classes", self.classes, len(self.classes))
         text += _format_counts("sites", self.sites, shown)
         text += _format_counts("splits", self.splits, shown)
         if self.patients is not None:
             text.append(f"patients: {self.patients}")
         text += _format_counts("sizes", {f"{w} x {h}": n for (w, h), n in self.sizes.items()}, 8)
         text += _format_counts("modes", self.modes, 8)
+        if self.depth is not None:
+            text.append(f"depth: {self.depth.describe()}")
         kinds = Counter(problem.kind for problem in self.problems)
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         text.append(f"problems: {counts or 'none'}")
-        ranked = sorted(self.problems, key=lambda p: p.kind not in STOPPING)
+        ranked = sorted(self.problems, key=lambda p: p.kind not in {*STOPPING, "conflict"})
         text += [f"  {problem.line()}" for problem in ranked[:shown]]
         if len(ranked) > shown:
             text.append(f"  ... and {len(ranked) - shown} more")
@@ -101,8 +112,13 @@ def check(data: Data, base: Path, key: Key) -> Check:
     problems += [p for row, look in good for p in _find_suspicious(row, look)]
     labels, more = _label_words(source, data)
     splits, notes = _split_words(source)
-    problems += more + notes + _duplicates(source.rows, looks, labels, splits)
+    problems += more + notes + find_split_patients(source.rows, splits)
+    seen = {i: x for i, x in enumerate(looks) if isinstance(x, _Inspection)}
+    copies = list(seen), [x.digest for x in seen.values()], [x.thumbnail for x in seen.values()]
+    problems += find_duplicates(*copies, source.rows, labels, splits, data)
     patients = {row.patient for row in source.rows if row.patient is not None}
+    depth = measure_depth((look.highest for _, look in good), data)
+    problems += [] if depth is None else depth.find_problems()
     return Check(
         data.source,
         len(source.rows),
@@ -113,14 +129,30 @@ def check(data: Data, base: Path, key: Key) -> Check:
         Counter((look.header.width, look.header.height) for _, look in good),
         Counter(look.header.mode for _, look in good),
         tuple(problems),
+        describe_layout(data, base),
+        depth,
     )
+
+
+def describe_layout(data: Data, base: Path) -> str | None:
+    """What folders were taken for, where several of them hold the same folders inside."""
+    path = base / Path(data.path or "").expanduser()
+    if data.source not in _FOLDER_SOURCES or not path.is_dir():
+        return None
+    shared = find_site_folders(path, is_dicom if data.source == "dicom" else is_picture)
+    if shared is None:
+        return None
+    other = "class" if data.folders == "site/class" else "site/class"
+    return f'{shared.describe()}: read as {data.folders}; data.folders = "{other}" reads them so'
 
 
 @dataclass(frozen=True)
 class _Inspection:
     header: Header
     digest: bytes
+    thumbnail: Bytes
     constant: bool
+    highest: int | None
 
 
 def _inspect_all(
@@ -128,21 +160,15 @@ def _inspect_all(
 ) -> Iterable[_Inspection | UnreadableError]:
     def look(item: Payload) -> _Inspection:
         header = decoder.probe(item, data)
-        low_high = decoder.picture(item, data, 0).getextrema()
+        picture = decoder.picture(item, data, 0)
+        low_high = picture.getextrema()
         flat = all(a == b for a, b in np.atleast_2d(np.array(low_high)))
-        return _Inspection(header, _digest_content(item), flat)
+        highest = decoder.highest(item, data) if header.deep and decoder.highest else None
+        (digest,) = digest_pixels([np.asarray(picture)])
+        return _Inspection(header, digest, make_thumbnail(picture), flat, highest)
 
     with limit_pixels(data.max_pixels):
         yield from map_ordered(look, read_payloads(rows))
-
-
-def _digest_content(item: Payload) -> bytes:
-    """A digest of the image as it is stored; equal digests are equal images."""
-    if isinstance(item, np.ndarray):
-        raw = str((item.shape, item.dtype)).encode() + np.ascontiguousarray(item).tobytes()
-    else:
-        raw = item if isinstance(item, bytes) else item.read_bytes()
-    return hashlib.blake2b(raw, digest_size=16).digest()
 
 
 def _find_suspicious(row: Record, look: _Inspection) -> list[Problem]:
@@ -184,29 +210,3 @@ def _split_words(records: Records) -> tuple[list[str | None], list[Problem]]:
 
 def _count_words(words: Iterable[str | None]) -> dict[str, int]:
     return dict(Counter(word for word in words if word is not None))
-
-
-def _duplicates(
-    rows: Sequence[Record],
-    looks: Sequence[_Inspection | UnreadableError],
-    labels: Mapping[int, str],
-    splits: Sequence[str | None],
-) -> list[Problem]:
-    """Equal images, and whether they disagree on label, patient or split."""
-    groups: dict[bytes, list[int]] = defaultdict(list)
-    for i, look in enumerate(looks):
-        if isinstance(look, _Inspection):
-            groups[look.digest].append(i)
-    problems = []
-    for group in groups.values():
-        for i in group[1:]:
-            first = group[0]
-            sentence = f"is the same image as {rows[first].name}"
-            if labels.get(i) != labels.get(first):
-                sentence += f", with another label ({labels.get(i)}, not {labels.get(first)})"
-            if rows[i].patient != rows[first].patient:
-                sentence += ", of another patient"
-            if splits[i] != splits[first]:
-                sentence += ", in another split"
-            problems.append(Problem(rows[i].name, "duplicate", sentence))
-    return problems

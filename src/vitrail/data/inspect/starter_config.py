@@ -26,7 +26,7 @@ from vitrail.data.inspect.advice import (
     suggest_partition,
     suggest_run,
 )
-from vitrail.data.inspect.image_check import Check, check, guess_data
+from vitrail.data.inspect.image_check import Check, check, describe_layout, guess_data
 from vitrail.data.labels import NO_FINDING, resolve_labels
 from vitrail.data.load_images import read_source
 from vitrail.data.records import Records
@@ -147,6 +147,10 @@ def _data_lines(data: Data, seen: Check, records: Records, file: Path, why: str)
         ("path", _relative(Path(str(data.path)), file), "relative to this file, or absolute"),
         ("image_size", suggest_image_size(seen), describe_sizes(seen)),
     ]
+    if data.folders == "site/class":
+        lines.append(("folders", data.folders, describe_layout(data, Path.cwd()) or ""))
+    if seen.depth is not None:
+        lines.append(("bits", seen.depth.bits, seen.depth.describe()))
     if data.image != "image":
         lines.append(("image", data.image, "the column of the images"))
     if data.label != "label":

@@ -2,7 +2,8 @@
 
 Where patients are known, the unit that is dealt out and held out is the patient with all
 images (its label is its most frequent one), never the image: no patient is on the training
-side of one site and on a test side anywhere in the federation.
+side of one site and on a test side anywhere in the federation. Equal and nearly equal images
+are brought to one side afterwards, so that a set without copies is dealt out as ever.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from vitrail.config.schema import Data
 from vitrail.config.schema import Partition as Options
 from vitrail.data.image_set import ImageSet
 from vitrail.data.labels import undersample
+from vitrail.data.near_duplicates import join_groups
 from vitrail.data.partition.limit_per_class import limit_per_class
 from vitrail.data.partition.partition_kinds import KINDS, Ints, ensure_minimum
 from vitrail.errors import ConfigError, DataError, suggest_name
@@ -27,6 +29,9 @@ Mask = npt.NDArray[np.bool_]
 
 DEFAULT_TEST_FRACTION = 0.2
 """What a site holds out when the data brings no split of its own and none is asked for."""
+
+
+_SERVER, _NOBODY = -1, -2  # owners of rows that no site holds
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Partition:
 
     sites: tuple[SiteRows, ...]
     server_test: Ints
+    left_out: int = 0  # training images that the data's own test part holds as well
 
 
 def make_partition(images: ImageSet, config: Options, data: Data, key: Key) -> Partition:
@@ -59,6 +65,7 @@ def make_partition(images: ImageSet, config: Options, data: Data, key: Key) -> P
         raise DataError("there are no images to deal out", where="partition")
     units = _units(images)
     held = _held_by_split(images, units)
+    copies = _find_copies_of_held(images, held)
     by_column = config.kind == "column"
     if by_column:
         names, owner = _by_column(images, config, data)
@@ -66,6 +73,7 @@ def make_partition(images: ImageSet, config: Options, data: Data, key: Key) -> P
         names, owner = [config.name], np.zeros(len(images), dtype=np.int64)
     else:
         names, owner = _by_kind(images, units, held, config, key)
+    owner = np.where(copies, _NOBODY, owner)
     fraction = config.test_fraction
     if fraction is None:
         fraction = 0.0 if held.any() else DEFAULT_TEST_FRACTION
@@ -73,7 +81,8 @@ def make_partition(images: ImageSet, config: Options, data: Data, key: Key) -> P
         test = held | _hold_out(images, units, owner, held, fraction, key)
     else:
         test = held | _one_fold(images, units, owner, held, config, key)
-    server = np.flatnonzero(owner < 0)
+    test = _align_copies(images, units, owner, held, test)
+    server = np.flatnonzero(owner == _SERVER)
     sites = tuple(
         _site(name, np.flatnonzero(owner == i), test, images, data, key)
         for i, name in enumerate(names)
@@ -84,7 +93,7 @@ def make_partition(images: ImageSet, config: Options, data: Data, key: Key) -> P
         trains = [site.train for site in sites]
         few = limit_per_class(trains, names, images.labels, config.per_class, key.at("scant"))
         sites = tuple(replace(site, train=rows) for site, rows in zip(sites, few, strict=True))
-    return Partition(sites, server)
+    return Partition(sites, server, int(copies.sum()))
 
 
 def _site(name: str, rows: Ints, test: Mask, images: ImageSet, data: Data, key: Key) -> SiteRows:
@@ -110,6 +119,29 @@ def _units(images: ImageSet) -> Ints:
     # Numbered by the first image, so that renaming patients changes nothing.
     leader = np.where(known, first[inverse], alone)
     return np.unique(leader, return_inverse=True)[1].astype(np.int64)
+
+
+def _align_copies(images: ImageSet, units: Ints, owner: Ints, held: Mask, test: Mask) -> Mask:
+    """The test images once copies are on one side everywhere, with all images of their patients:
+    the first image of those that hang together decides."""
+    if images.groups is None:
+        return test
+    rows = np.flatnonzero((owner >= 0) & ~held)
+    present, dense = np.unique(images.groups[rows], return_inverse=True)
+    # Patients are nodes 0 .. U - 1 and groups of copies those after them; an image joins two.
+    count = int(units.max()) + 1
+    joined = join_groups(count + len(present), np.stack([units[rows], count + dense], axis=1))
+    _, first, inverse = np.unique(joined[units[rows]], return_index=True, return_inverse=True)
+    aligned = test.copy()
+    aligned[rows] = test[rows[first[inverse]]]
+    return aligned
+
+
+def _find_copies_of_held(images: ImageSet, held: Mask) -> Mask:
+    """The training images that the data's own test part holds as well: nobody trains on them."""
+    if images.groups is None:
+        return np.zeros(len(images), dtype=bool)
+    return ~held & np.isin(images.groups, images.groups[held])
 
 
 def _majority(units: Ints, labels: Ints) -> tuple[Ints, Ints]:
@@ -139,7 +171,7 @@ def _held_by_split(images: ImageSet, units: Ints) -> Mask:
 def _by_kind(
     images: ImageSet, units: Ints, held: Mask, config: Options, key: Key
 ) -> tuple[list[str], Ints]:
-    """The owner of every image in a synthetic partition; -1 is the server."""
+    """The owner of every image in a synthetic partition."""
     rows = np.flatnonzero(~held)
     present, dense = np.unique(units[rows], return_inverse=True)
     if config.sites > len(present):
@@ -153,7 +185,7 @@ def _by_kind(
     draw = key.at("deal").numpy()
     chosen = KINDS[config.kind](labels, config, draw)
     chosen = ensure_minimum(chosen, weights, config.sites, config.minimum, draw)
-    owner = np.full(len(images), -1, dtype=np.int64)
+    owner = np.full(len(images), _SERVER, dtype=np.int64)
     owner[rows] = chosen[dense]
     digits = max(2, len(str(config.sites - 1)))
     return [f"site-{i:0{digits}d}" for i in range(config.sites)], owner

@@ -45,7 +45,10 @@ def dicom(data: Data, path: Path, key: Key) -> Records:
     import_pydicom()
     if (data.dicom.center is None) != (data.dicom.width is None):
         raise ConfigError("a window has a center and a width: give both", where="data.dicom")
-    records = read_manifest(data, path) if path.is_file() else read_class_folders(path, is_dicom)
+    if path.is_file():
+        records = read_manifest(data, path)
+    else:
+        records = read_class_folders(path, is_dicom, data.folders)
     rows = [replace(row, patient=_patient(row, key)) for row in records.rows]
     if any(row.patient is None for row in rows):
         rows = _fill_patients(rows)

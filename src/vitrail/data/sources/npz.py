@@ -36,7 +36,7 @@ def npz(data: Data, path: Path, key: Key) -> Records:  # noqa: ARG001
     """Arrays `x_train, y_train, x_test, y_test`, or `x, y`, with `classes`, `site`, ... beside.
 
     Pixels are uint8; floats must lie in [0, 1] and are multiplied by 255; wider integers up to
-    255 are taken as they are, larger ones as 16-bit.
+    255 are taken as they are, larger ones as `data.bits` says.
     """
     arrays = _read(path)
     rows: list[Record] = []
@@ -132,7 +132,7 @@ def _box(row: Array) -> tuple[float, float, float, float] | None:
     return (x0, y0, x1, y1) if np.isfinite([x0, y0, x1, y1]).all() else None
 
 
-def _pixels(array: Array, name: str, path: Path) -> npt.NDArray[np.uint8]:
+def _pixels(array: Array, name: str, path: Path) -> npt.NDArray[np.uint8] | npt.NDArray[np.uint16]:
     shape = array.shape
     if array.ndim not in (3, 4) or (array.ndim == 4 and shape[3] not in (1, 3)):
         first = array.ndim == 4 and shape[1] in (1, 3)
@@ -144,6 +144,9 @@ def _pixels(array: Array, name: str, path: Path) -> npt.NDArray[np.uint8]:
     try:
         if array.dtype.kind in "iu" and array.size and array.min() >= 0 and array.max() <= 255:
             return array.astype(np.uint8, copy=False)
+        whole = array.dtype.kind in "iu" and array.size
+        if whole and array.min() >= 0 and array.max() <= 65535:
+            return array.astype(np.uint16, copy=False)  # how deep it is, all images decide
         return to_bytes(array)
     except UnreadableError as err:
         raise DataError(f"{name} {err}", where=str(path), hint="Scale it to 0..255.") from err

@@ -10,7 +10,12 @@ from vitrail.files import write_json
 
 
 def write_card(
-    folder: RunFolder, plan: Plan, sites: tuple[str, ...], image_size: int, public: bool
+    folder: RunFolder,
+    plan: Plan,
+    sites: tuple[str, ...],
+    image_size: int,
+    public: bool,
+    bits: int | None = None,
 ) -> None:
     """What is needed to use the models without the images: class names and preprocessing."""
     normalize = Normalize.of(plan.config, plan.channels)
@@ -28,6 +33,7 @@ def write_card(
             "method": plan.config.method.name,
             "public": public,
             "shared": summarize_release(plan).card(),
+            **({} if bits is None else {"bits": bits}),  # of images that are deeper than 8 bits
             **plan.card,
         },
     )

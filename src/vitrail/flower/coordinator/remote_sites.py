@@ -85,6 +85,11 @@ class RemoteSites:
         """Nobody else's images are for everybody."""
         return False
 
+    @property
+    def bits(self) -> int | None:
+        """Each site's own: the coordinator has seen no image."""
+        return None
+
     def secret(self, plan: Plan, folder: RunFolder) -> Key:
         """Made here once, kept in the server's folder, never sent."""
         del plan

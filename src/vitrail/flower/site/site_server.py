@@ -238,8 +238,9 @@ class SiteServer:
 
     def _prepare_folder(self, site_run: _SiteRun) -> None:
         """What a run folder needs before its first round."""
-        size = int(site_run.federation.images.images.shape[1])
-        write_card(site_run.folder, site_run.plan, (self.config.name,), size, public=False)
+        images, names = site_run.federation.images, (self.config.name,)
+        size, bits = int(images.images.shape[1]), images.bits
+        write_card(site_run.folder, site_run.plan, names, size, public=False, bits=bits)
         Checkpoints(site_run.folder.server).save_frozen(site_run.network, site_run.plan)
         values = FlatModel(site_run.network).values.clone()
         self._save(site_run, values, Versions(), 0)

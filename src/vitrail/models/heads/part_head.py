@@ -38,6 +38,7 @@ class PartHead(Head):
     """A head over a map of patches. Its units are prototypes, or subspaces, each of one class."""
 
     owner: Tensor  # [units], the class of each unit
+    weight: Tensor  # [classes, units], the last layer
 
     def measure(self, z: Tensor) -> Outputs:
         """All that the last layer has no part in, each [N, ...]; what it weighs among it."""
@@ -50,6 +51,13 @@ class PartHead(Head):
     def forward(self, z: Tensor) -> Outputs:
         """Measure, then judge."""
         return self.compute_logits(self.measure(z))
+
+    def compute_contributions(self, measured: Outputs) -> Tensor:
+        """What each unit gives to each logit, [N, classes, units]; over units they add up to it.
+
+        As it stands: `scores` [N, units] times `weight` [classes, units].
+        """
+        return measured["scores"][:, None] * self.weight
 
     def maps(self, z: Tensor) -> Tensor:
         """The activation of every unit at every position, [N, units, H, W]; larger is closer."""

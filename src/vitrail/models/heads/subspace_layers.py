@@ -73,6 +73,6 @@ def compute_coordinates(z: Tensor, frames: Tensor) -> Tensor:
     One 1x1 convolution with classes x p filters.
     """
     classes, n, p = frames.shape
-    filters = frames.mT.reshape(classes * p, n)
+    filters = frames.transpose(1, 2).reshape(classes * p, n)  # ONNX has no mT
     flat = F.conv2d(z, filters[:, :, None, None])
-    return flat.reshape(len(z), classes, p, *z.shape[2:])
+    return flat.reshape(z.shape[0], classes, p, *z.shape[2:])
