@@ -18,6 +18,7 @@ from vitrail.report.run_record import ATTACK, LEAKAGE, RunRecord
 from vitrail.report.sections.attack_pictures import render_attack_pictures
 from vitrail.report.sections.leakage_section import make_leakage_blocks
 from vitrail.report.sections.privacy_budgets import make_budget_blocks
+from vitrail.report.sections.training_section import PRIVATE_FIGURES
 
 KIND_WORDS = {
     "release": "update",
@@ -196,11 +197,33 @@ def _make_guarantee_blocks(record: RunRecord) -> tuple[Block, ...]:
         format_count(rest, "release"),
         f"{len(lines):,}",
     )
+    nothing = "Of what left, nothing: every release is covered by the proof above."
     blocks += [
         Html("<h3>Without a formal guarantee</h3>"),
-        el("p", rest_sentence if rest else "Nothing: every release is covered by the proof above."),
+        el("p", rest_sentence if rest else nothing),
     ]
+    if record.has_private_metrics:
+        blocks.append(el("p", PRIVATE_FIGURES))
     return tuple(blocks)
+
+
+def name_guarantee(record: RunRecord) -> tuple[str, str]:
+    """The guarantee on what left, as (a word, what it is about): "none" is no guarantee at all."""
+    lines = list_ledger_lines(record)
+    if not lines:
+        return "nothing", "has left a site"
+    proven = sum(is_formal(line) for _, line in lines)
+    if proven == len(lines):
+        return "formal", "guarantee on what left"
+    in_part = proven or any(_is_part(line) for _, line in _list_lines_and_remarks(record))
+    return (
+        ("in part", "formal guarantee on what left")
+        if in_part
+        else (
+            "none",
+            "formal guarantee on what left",
+        )
+    )
 
 
 def _is_part(line: Mapping[str, Any]) -> bool:

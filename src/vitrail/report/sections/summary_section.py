@@ -12,8 +12,7 @@ from vitrail.report.sections.audit_section import list_findings, summarize_verdi
 from vitrail.report.sections.comparison_section import write_comparison_sentence
 from vitrail.report.sections.leakage_section import flatten_attack_rows, is_reference
 from vitrail.report.sections.privacy_section import (
-    is_formal,
-    list_ledger_lines,
+    name_guarantee,
     write_release_sentence,
 )
 from vitrail.sweep.compare_runs import Comparison
@@ -49,8 +48,6 @@ def _render_tiles(record: RunRecord) -> Html:
     totals = [record.get_total(site, "bytes_up") for site in record.run.sites]
     sent = [total for total in totals if total is not None]
     audit = record.results.get(AUDIT)
-    lines = list_ledger_lines(record)
-    proven = bool(lines) and all(is_formal(line) for _, line in lines)
     tiles = [
         (f"{len(record.run.sites)}", "site" if len(record.run.sites) == 1 else "sites"),
         (
@@ -66,7 +63,7 @@ def _render_tiles(record: RunRecord) -> Html:
             "not made" if audit is None else _describe_verdict(audit),
             "audit for shortcuts that one site taught",
         ),
-        ("formal" if proven else "empirical" if lines else "nothing", "guarantee on what left"),
+        name_guarantee(record),
     ]
     return el("ul", *(el("li", el("b", b), el("span", s)) for b, s in tiles), class_="tiles")
 
@@ -115,12 +112,15 @@ def _write_accuracy_sentence(record: RunRecord) -> Html:
         reach = f"{format_percent(low, 0)} to {format_percent(high, 0)}"
         interval = f" (95 % interval {reach} over {images:,} images)"
     chance = 1 / max(1, len(record.run.classes))
+    is_from_sites = not record.run.curve("accuracy", "server")
+    kept = " The sites told this to nobody." if record.has_private_metrics and is_from_sites else ""
     return format_html(
-        "It is right in {} of {}{}; guessing would be right in about {}.",
+        "It is right in {} of {}{}; guessing would be right in about {}.{}",
         el("b", format_percent(value)),
         where,
         interval,
         format_percent(chance, 0),
+        kept,
     )
 
 
