@@ -7,6 +7,7 @@ from typing import Any
 
 from vitrail.release.image_protection import describe_remark_guarantee
 from vitrail.release.ledger import is_remark, read_mechanisms
+from vitrail.release.patient_budgets import list_worst_budgets
 from vitrail.report.blocks import Block, Figure, MissingNote
 from vitrail.report.charts.chart_rows import Bar, draw_bars
 from vitrail.report.charts.chart_timeline import Event, draw_timeline
@@ -183,6 +184,10 @@ def _make_guarantee_blocks(record: RunRecord) -> tuple[Block, ...]:
     budgets = make_budget_blocks(record.name, lines)
     if budgets:
         blocks += budgets
+        blocks += [
+            el("p", f"No guarantee for a patient: {budget.sentence()}.", class_="note")
+            for budget in list_worst_budgets(record.ledgers)
+        ]
         if any(line.get("secret") == "simulated" for _, line in lines):
             blocks.append(el("p", _SIMULATED, class_="note"))
     elif not proven and not parts:
