@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitrail.attack.identification import Identification
 from vitrail.attack.image_scores import Score
 from vitrail.attack.threat_model import ThreatModel
 
@@ -27,6 +28,8 @@ class Row:
     loss: float | None = None
     images: Tensor | None = None  # [N, C, H, W], in the order of `scores`
     note: str = ""
+    identification: Identification | None = None
+    planned: int = 0  # iterations of the whole search, where a budget ended it before
 
     @property
     def is_reference(self) -> bool:
@@ -56,6 +59,10 @@ class Row:
             "note": self.note,
             "scores": [s.to_json() for s in self.scores],
         }
+        if self.identification is not None:
+            line["identification"] = self.identification.to_json()
+        if self.planned:
+            line["planned"] = self.planned
         if self.threat is not None:
             line["threat"] = self.threat.to_json()
         return line
@@ -169,6 +176,12 @@ class Findings:
     def lines(self) -> list[str]:
         """What a person should know besides the table."""
         lines = [f"{row.name}: {row.threat.sentence()}" for row in self.rows if row.threat]
+        lines += [
+            f"{row.name}: the budget ended it at {row.iterations:,} of {row.planned:,} steps: it "
+            "says nothing about what a whole search would get"
+            for row in self.rows
+            if row.planned
+        ]
         if self.label_recovery is not None:
             share = 100 * self.label_recovery
             lines.append(f"labels read off the update without any search: {share:.0f} % right")
