@@ -34,7 +34,7 @@ _COLUMNS: tuple[tuple[str, str], ...] = (
     ("energy", "noise energy"),
     ("epsilon", "epsilon"),
     ("iterations", "steps"),
-    ("planned", "of, before the budget ended"),
+    ("planned", "steps planned"),
 )
 _SHARES = ("identified", "chance", "label_recovery", "accuracy")
 Row = Mapping[str, Any]
