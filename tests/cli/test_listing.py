@@ -42,7 +42,7 @@ def test_the_list_says_what_the_command_says(name):
 
 def test_every_module_of_a_command_is_listed(project):
     folder = project / "src" / "vitrail" / "cli"
-    shared = {"--init--", "app", "arguments", "grids", "progress"}
+    shared = {"--init--", "app", "arguments", "grids", "option-reference", "progress"}
     modules = {path.stem.replace("_", "-") for path in folder.glob("*.py")} - shared
     assert modules == set(COMMANDS)
 

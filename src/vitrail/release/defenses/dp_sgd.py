@@ -176,7 +176,7 @@ class DpSgd(PrivateDefense):
                 f"{batch[0].kind} {batch[0].name!r} mixes the images of a batch, so no image has a "
                 "gradient of its own, and its statistics leave without noise",
                 where="model.norm",
-                hint='Set model.norm = "group", or freeze the backbone.',
+                hint='Set model.norm = "group" without model.weights, or freeze the backbone.',
             )
 
     def forecast(self, site: str, count: int) -> dict[str, Any]:
