@@ -160,3 +160,37 @@ def test_what_has_no_guarantee_is_called_none(birds, report, read_page):
     assert "noneformal guarantee on what left" in page.sections["summary"]
     assert "empiricalguarantee" not in page.sections["summary"]
     assert "never left their sites" not in page.sections["training"]
+
+
+def test_an_audit_that_tested_nothing_is_no_clean_bill(audited, report, tmp_path, read_page):
+    copy = tmp_path / "run"
+    shutil.copytree(audited, copy)
+    audit = json.loads((copy / "audit.json").read_text())
+    for site in audit["sites"]:
+        site["skipped"] = [finding["class"] for finding in site["classes"]]
+        site["classes"] = []
+    (copy / "audit.json").write_text(json.dumps(audit))
+    page = read_page(compose([copy], Viewer(None, False)).html)
+    assert "no bias seen" not in page.sections["summary"].casefold()
+    assert "Nothing could be tested" in page.sections["summary"]
+    assert "not possibleaudit for shortcuts" in page.sections["summary"]
+
+
+def test_an_audit_says_how_much_it_could_not_test(audited, report, tmp_path, read_page):
+    copy = tmp_path / "run"
+    shutil.copytree(audited, copy)
+    audit = json.loads((copy / "audit.json").read_text())
+    for site in audit["sites"]:
+        site["classes"] = [f for f in site["classes"] if f["verdict"] == "clear"][:1]
+        site["skipped"] = ["a", "b"]
+    (copy / "audit.json").write_text(json.dumps(audit))
+    page = read_page(compose([copy], Viewer(None, False)).html)
+    assert "6 more had too few images to be tested" in page.sections["audit"]
+
+
+def test_without_test_images_nothing_is_said_of_how_good_it_is(tmp_path, tiny_config, read_page):
+    config = tiny_config(partition={"kind": "iid", "sites": 2, "test_fraction": 0.0})
+    run = vitrail.run({**config, "run": {**config["run"], "rounds": 1}}, tmp_path / "run")
+    page = read_page(compose([run.path], Viewer(None, False)).html)
+    assert "no test image was held out" in page.sections["summary"]
+    assert "has been evaluated yet" not in page.sections["summary"]

@@ -15,7 +15,7 @@ def format_cells(row: Row) -> tuple[str, ...]:
     searched = row.threat is not None
     return (
         name,
-        f"{row.mean('psnr'):.1f} ± {row.spread('psnr'):.1f}",
+        format_psnr(row),
         f"{row.mean('ssim'):.2f}",
         f"{row.mean('mse'):.4f}",
         format_identified(row),
@@ -23,6 +23,12 @@ def format_cells(row: Row) -> tuple[str, ...]:
         format_steps(row) if searched else "-",
         f"{row.seconds:.0f}" if searched else "-",
     )
+
+
+def format_psnr(row: Row) -> str:
+    """The mean, with its spread where there are images to have one."""
+    spread = f" ± {row.spread('psnr'):.1f}" if len(row.scores) > 1 else ""
+    return f"{row.mean('psnr'):.1f}{spread}"
 
 
 def format_identified(row: Row) -> str:

@@ -18,6 +18,7 @@ from vitrail.report.pages.attack_table import (
     align_columns,
     format_identified,
     format_labels,
+    format_psnr,
     format_steps,
 )
 from vitrail.report.pages.page_elements import render_page, to_data_uri
@@ -77,7 +78,7 @@ def _format_defense(outcome: DefenseOutcome) -> tuple[str, ...]:
 def _format_metrics(row: Row) -> tuple[str, ...]:
     return (
         f"{row.name} ({row.note})" if row.note else row.name,
-        f"{row.mean('psnr'):.1f} ± {row.spread('psnr'):.1f}",
+        format_psnr(row),
         f"{row.mean('ssim'):.2f}",
         format_identified(row),
         format_labels(row),

@@ -65,6 +65,8 @@ def _list_rows(results: Mapping[str, Any], key: str) -> list[Row]:
 
 def _flatten_row(row: Row) -> dict[str, Any]:
     plain = {k: v for k, v in row.items() if v is None or isinstance(v, str | int | float)}
+    if plain.get("images") == 1:
+        plain["psnr_sd"] = None  # one image has no spread
     luck, threat = row.get("identification"), row.get("threat")
     if isinstance(luck, Mapping):
         plain |= {key: luck.get(key) for key in ("chance", "p_value")}
@@ -177,8 +179,16 @@ def _make_member_tables(name: str, results: Mapping[str, Any]) -> list[Table]:
         Column("others", number=True),
     )
     keys = ("name", "target", "auc", "tpr", "fpr", "members", "others")
-    values = tuple(tuple(row.get(key) for key in keys) for row in rows)
+    values = tuple(tuple(_read_member(row, key) for key in keys) for row in rows)
     return [Table(f"{name}-members", "Who was among the images?", columns, values)]
+
+
+def _read_member(row: Row, key: str) -> Any:
+    """A value; none where so few others cannot show how rare a false alarm is."""
+    others, fpr = row.get("others"), row.get("fpr")
+    if key == "tpr" and isinstance(others, int) and isinstance(fpr, float) and others * fpr < 1:
+        return None
+    return row.get(key)
 
 
 def _make_matching_tables(name: str, results: Mapping[str, Any]) -> list[Table]:

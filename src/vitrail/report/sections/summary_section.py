@@ -56,7 +56,7 @@ def _render_tiles(record: RunRecord) -> Html:
         ),
         (
             format_percent(value),
-            f"accuracy on {where}" if value is not None else "accuracy: not known yet",
+            f"accuracy on {where}" if value is not None else "accuracy: not known",
         ),
         (format_bytes(max(sent) if sent else None), "sent by a site in all rounds, at most"),
         (
@@ -71,7 +71,8 @@ def _render_tiles(record: RunRecord) -> Html:
 def _describe_verdict(audit: object) -> str:
     assert isinstance(audit, dict)
     verdict, _ = summarize_verdict(audit)
-    return {"biased": "bias found", "suspect": "suspicion", "clear": "no bias seen"}[verdict]
+    words = {"biased": "bias found", "suspect": "suspicion", "clear": "no bias seen"}
+    return words.get(verdict, "not possible")
 
 
 def find_newest_accuracy(record: RunRecord) -> tuple[float | None, str]:
@@ -102,9 +103,10 @@ def _write_training_sentence(record: RunRecord) -> Html:
 def _write_accuracy_sentence(record: RunRecord) -> Html:
     value, where = find_newest_accuracy(record)
     if value is None:
-        return format_html(
-            "No model has been evaluated yet, so nothing can be said about how good it is."
-        )
+        why = "No model has been evaluated yet"
+        if record.run.finished:
+            why = "No figure of a model is at hand, because no test image was held out or told of"
+        return format_html("{}, so nothing can be said about how good it is.", why)
     images = _count_tested_images(record)
     interval = ""
     if images:
@@ -157,6 +159,8 @@ def _write_audit_sentence(record: RunRecord) -> Html:
     if audit is None:
         return format_html("Nobody has asked yet whether a site taught the model a shortcut.")
     verdict, words = summarize_verdict(audit)
+    if verdict == "untested":
+        return format_html("The audit: {}", words)
     if verdict == "clear":
         return format_html("The audit: {}. That is no proof of absence.", words)
     worst = max(list_findings(audit), key=lambda f: (f["verdict"] == "biased", f["score"]))
