@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from vitrail.data.patients import PatientCount
 from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.envelope import seal, unseal
 from vitrail.flower.run_terms import is_audited, make_agreed_plan, make_terms
@@ -52,6 +53,17 @@ def test_the_operator_hears_that_no_image_leaves_only_where_none_does(birds, tmp
     aux = {"method": {"name": "fedaux"}, "run": {**birds.terms["run"], "rounds": 4}}
     said = told(birds, tmp_path, **aux)
     assert "score/direction; protection: local DP, epsilon 1, delta 1e-05" in said
+
+
+@pytest.mark.parametrize("unit", ["image", "patient"])
+def test_the_operator_hears_whom_a_guarantee_is_for(unit, birds, tmp_path):
+    model = {"backbone": "small-cnn", "width": 4, "norm": "group"}
+    release = {**PRIVATE, "dp-sgd": {"noise": 2.0, "unit": unit}}
+    terms = make_terms(birds.coordinator(model=model, release=release).config)
+    site = birds.home("north", tmp_path)
+    said = "\n".join(summarize_terms(site, terms, 25, PatientCount(6, 9)))
+    assert f"for one {unit}, against" in said
+    assert ("a patient of north has 9 images" in said) is (unit == "image")
 
 
 def test_behind_a_formal_mechanism_no_number_is_announced_and_none_is_told(birds, tmp_path):

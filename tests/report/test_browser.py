@@ -134,6 +134,15 @@ def test_night_is_the_systems_choice_until_a_person_makes_one(visit, keep):
     assert browser.execute_script(paper) == night and "dark" in browser.page_source[:600]
 
 
+def test_no_word_of_a_table_is_cut_on_a_usual_screen(visit):
+    browser = visit(size=(1200, 900))
+    cut = browser.execute_script(
+        "return [...document.querySelectorAll('.wide')].filter(r => r.getClientRects().length"
+        " && r.scrollWidth > r.clientWidth + 1).map(r => r.getAttribute('aria-label'))"
+    )
+    assert cut == []
+
+
 @pytest.mark.parametrize("name", ["birds", "hostile"])
 def test_a_phone_never_scrolls_sideways(visit, keep, name):
     browser = visit(name, PHONE)

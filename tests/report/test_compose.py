@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+import vitrail
 from vitrail.report.compose import compose, make_names
 from vitrail.report.viewer import Viewer
 from vitrail.report.write_figures import write_figures
@@ -124,3 +125,72 @@ def test_a_report_is_quick_and_small(birds):
     document = compose([birds / "myth"], Viewer())
     assert time.process_time() - began < 30
     assert len(document.html.encode()) < 10e6
+
+
+@pytest.fixture(scope="module")
+def proven(tmp_path_factory, tiny_config):
+    """A run of two rounds behind DP-SGD."""
+    changes = {
+        "data": {"aviary": {"images": 60, "classes": 3}},
+        "partition": {"kind": "iid", "sites": 2},
+        "model": {"backbone": "small-cnn", "norm": "group"},
+        "release": {"defenses": ["dp-sgd"], "dp-sgd": {"noise": 1.0, "delta": 1e-3}},
+        "run": {"rounds": 2},
+    }
+    return vitrail.run(tiny_config(**changes), tmp_path_factory.mktemp("proven") / "run").path
+
+
+def test_a_proven_run_says_that_figures_of_sites_never_left(proven, report, read_page):
+    page = read_page(report(proven).html)
+    kept = "never left their sites: no release carries them"
+    assert "Training images by site and class" in page.sections["training"]
+    assert kept in page.sections["training"] and kept in page.sections["privacy"]
+    assert "The sites told this to nobody" in page.sections["summary"]
+    assert "formalguarantee on what left" in page.sections["summary"]
+
+
+def test_a_proven_run_counts_its_rounds_and_seconds(proven, report):
+    rows = find_table(report(proven), "-sites").rows
+    assert [row[7] for row in rows] == [2, 2]
+    assert all(row[9] > 0 for row in rows)
+
+
+def test_what_has_no_guarantee_is_called_none(birds, report, read_page):
+    page = read_page(report(birds / "fedavg").html)
+    assert "noneformal guarantee on what left" in page.sections["summary"]
+    assert "empiricalguarantee" not in page.sections["summary"]
+    assert "never left their sites" not in page.sections["training"]
+
+
+def test_an_audit_that_tested_nothing_is_no_clean_bill(audited, report, tmp_path, read_page):
+    copy = tmp_path / "run"
+    shutil.copytree(audited, copy)
+    audit = json.loads((copy / "audit.json").read_text())
+    for site in audit["sites"]:
+        site["skipped"] = [finding["class"] for finding in site["classes"]]
+        site["classes"] = []
+    (copy / "audit.json").write_text(json.dumps(audit))
+    page = read_page(compose([copy], Viewer(None, False)).html)
+    assert "no bias seen" not in page.sections["summary"].casefold()
+    assert "Nothing could be tested" in page.sections["summary"]
+    assert "not possibleaudit for shortcuts" in page.sections["summary"]
+
+
+def test_an_audit_says_how_much_it_could_not_test(audited, report, tmp_path, read_page):
+    copy = tmp_path / "run"
+    shutil.copytree(audited, copy)
+    audit = json.loads((copy / "audit.json").read_text())
+    for site in audit["sites"]:
+        site["classes"] = [f for f in site["classes"] if f["verdict"] == "clear"][:1]
+        site["skipped"] = ["a", "b"]
+    (copy / "audit.json").write_text(json.dumps(audit))
+    page = read_page(compose([copy], Viewer(None, False)).html)
+    assert "6 more had too few images to be tested" in page.sections["audit"]
+
+
+def test_without_test_images_nothing_is_said_of_how_good_it_is(tmp_path, tiny_config, read_page):
+    config = tiny_config(partition={"kind": "iid", "sites": 2, "test_fraction": 0.0})
+    run = vitrail.run({**config, "run": {**config["run"], "rounds": 1}}, tmp_path / "run")
+    page = read_page(compose([run.path], Viewer(None, False)).html)
+    assert "no test image was held out" in page.sections["summary"]
+    assert "has been evaluated yet" not in page.sections["summary"]

@@ -14,10 +14,12 @@ import vitrail
 from vitrail.cli.app import app
 from vitrail.data.aviary.birds import derive_aviary_key, draw_birds
 from vitrail.errors import ConfigError, DataError, RunError
+from vitrail.metrics.bootstrap import bootstrap
 from vitrail.metrics.classification import compute_detailed_metrics
 from vitrail.metrics.resampled import make_statistics
 from vitrail.report.evaluation import evaluate
 from vitrail.report.figures.reliability_picture import compute_reliability
+from vitrail.rng import derive_server_key
 from vitrail.runs.predict_images import predict_probabilities
 
 
@@ -207,3 +209,22 @@ def test_bad_input_is_one_sentence(two, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no images"):
         evaluate(two, tmp_path / "empty")
+
+
+def test_what_few_images_cannot_tell_is_not_a_number(two, tmp_path):
+    birds = draw_birds(60, 2, derive_aviary_key(7), 24)
+    few = evaluate(two, folder_of(birds.take(np.arange(12)), tmp_path / "few"), repeats=50)
+    assert few.figures["ece"].value is None and few.figures["accuracy"].value is not None
+    assert any("12 images are few" in note for note in few.notes)
+    split = ["test" if label == 0 else "train" for label in birds.labels]
+    table = table_of(birds, tmp_path / "one.parquet", birds.classes, split=split)
+    one = evaluate(two, table, split="test", repeats=50)
+    for name in ("auroc", "auprc", "balanced_accuracy"):
+        assert one.figures[name].value is None, name
+    assert any("all images are of one class" in note for note in one.notes)
+
+
+def test_an_interval_of_one_point_is_none():
+    """All right on five images is not certainly all right."""
+    certain = bootstrap(lambda weights: np.ones(len(weights)), 5, derive_server_key(1), 100)
+    assert (certain.value, certain.low, certain.high) == (1.0, None, None)

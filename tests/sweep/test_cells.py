@@ -3,11 +3,17 @@
 import pytest
 
 from vitrail.config import parse
+from vitrail.engine.run import start
 from vitrail.errors import ConfigError, RunError
 from vitrail.report.write_comparison import write_comparison
 from vitrail.runs.opened_run import Run
 from vitrail.sweep.cells import copy_finished_runs, make_cells, run_sweep
-from vitrail.sweep.compare_runs import check_comparison_config, compare_runs, read_comparison_config
+from vitrail.sweep.compare_runs import (
+    _flatten_config,
+    check_comparison_config,
+    compare_runs,
+    read_comparison_config,
+)
 
 TREE = {
     "data": {"image_size": 16, "aviary": {"images": 40, "classes": 2}},
@@ -210,7 +216,8 @@ def test_a_figure_may_be_the_mean_of_the_last_evaluations(tmp_path):
     assert max(at for history in seeds.values() for at, _ in history) == 1
     with pytest.raises(RunError, match="--last"):
         compare_runs(paths, last=0)
-    assert compare_runs(paths, figure="no-such-figure") == []
+    with pytest.raises(RunError, match=r"--figure: no run has a figure 'acuracy'.*'accuracy'"):
+        compare_runs(paths, figure="acuracy")
 
 
 def test_a_baseline_that_no_row_will_have_is_refused_before_anything_is_played(tmp_path, command):
@@ -231,3 +238,33 @@ def test_how_a_grid_is_compared_is_checked_before_it_runs():
     for wrong in ({"lost": 5}, {"last": 0}, {"last": 2.5}, {"alternative": "more"}):
         with pytest.raises(ConfigError, match=r"sweep\.compare"):
             read_comparison_config(grid(seeds=[1], compare=wrong))
+
+
+def test_before_and_after_a_remedy_stand_in_one_table(tmp_path):
+    """A row is called by its remedy and what that is against."""
+    finding = {"site": "site-00", "label": "class", "score": 9.0, "prototypes": []}
+    tree = {**TREE, "method": {"name": "fedavg"}}
+    label = start_run(tree, tmp_path / "before").classes[0]
+    debias = {"remedies": ["weigh"], "findings": [{**finding, "label": label}]}
+    start_run({**tree, "debias": debias}, tmp_path / "weighed")
+    start_run(
+        {**tree, "debias": {**debias, "findings": [{**debias["findings"][0], "score": 1.0}]}},
+        tmp_path / "weighed-less",
+    )
+    paths = [tmp_path / name for name in ("before", "weighed", "weighed-less")]
+    (table,) = compare_runs(paths)
+    after = f"fedavg debiased by weigh (site-00/{label})"
+    assert [row.name for row in table.rows] == ["fedavg", after, f"{after} #2"]
+    assert table.setting == "" and "{" not in table.setting
+
+
+def test_rounds_that_a_remedy_added_are_no_other_setting():
+    finding = {"site": "site-00", "label": "class", "score": 9.0, "prototypes": [1]}
+    debias = {"remedies": ["mask"], "findings": [finding], "rounds": 3}
+    after = parse({**TREE, "debias": debias, "run": {"rounds": 5}}).config
+    assert _flatten_config(after) == _flatten_config(parse(TREE).config)
+
+
+def start_run(tree, path):
+    start(parse(tree), path)
+    return Run(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitrail.attack.identification import Identification
 from vitrail.attack.image_scores import Score
 from vitrail.attack.threat_model import ThreatModel
 
@@ -27,6 +29,8 @@ class Row:
     loss: float | None = None
     images: Tensor | None = None  # [N, C, H, W], in the order of `scores`
     note: str = ""
+    identification: Identification | None = None
+    planned: int = 0  # iterations of the whole search, where a budget ended it before
 
     @property
     def is_reference(self) -> bool:
@@ -56,6 +60,10 @@ class Row:
             "note": self.note,
             "scores": [s.to_json() for s in self.scores],
         }
+        if self.identification is not None:
+            line["identification"] = self.identification.to_json()
+        if self.planned:
+            line["planned"] = self.planned
         if self.threat is not None:
             line["threat"] = self.threat.to_json()
         return line
@@ -89,6 +97,18 @@ class PatchRow:
         return dict(vars(self))
 
 
+def estimate_area_error(area: float, members: int, others: int) -> float:
+    """The standard error of an area under the curve (Hanley and McNeil 1982); for an area of 0 or 1
+    that of the nearest one that so few images can tell apart."""
+    if not members or not others:
+        return math.inf
+    step = 0.5 / (members * others)
+    a = min(max(area, step), 1 - step)
+    both, twice = a / (2 - a), 2 * a * a / (1 + a)
+    variance = a * (1 - a) + (members - 1) * (both - a * a) + (others - 1) * (twice - a * a)
+    return math.sqrt(max(0.0, variance) / (members * others))
+
+
 @dataclass(frozen=True)
 class MembershipResult:
     """How well members are told from others: area under the curve, and what is certain.
@@ -104,11 +124,29 @@ class MembershipResult:
     tpr: float
     fpr: float = 0.01
 
+    @property
+    def is_tpr_known(self) -> bool:
+        """Whether there are enough others for a false alarm to be that rare."""
+        return self.others * self.fpr >= 1
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where the area would lie over other candidates, in 95 of 100 draws."""
+        error = 1.96 * estimate_area_error(self.auc, self.members, self.others)
+        return max(0.0, self.auc - error), min(1.0, self.auc + error)
+
     def sentence(self) -> str:
-        """All of it in words."""
+        """All of it in words; what so few images cannot tell is said."""
+        low, high = self.interval
+        area = f"AUC {self.auc:.3f} (95 % interval {low:.2f} to {high:.2f}"
+        area += "; chance, 0.5, is in it)" if low <= 0.5 <= high else ")"
+        alarms = f"{100 * self.fpr:.0f} % false alarms"
+        found = f"{100 * self.tpr:.1f} % of members found at {alarms}"
+        if not self.is_tpr_known:
+            least = math.ceil(1 / self.fpr)
+            found = f"how many members are found at {alarms} cannot be told below {least} others"
         return (
-            f"{self.target}, {self.name}: AUC {self.auc:.3f}, {100 * self.tpr:.1f} % of members "
-            f"found at {100 * self.fpr:.0f} % false alarms ({self.members} members, {self.others} "
+            f"{self.target}, {self.name}: {area}, {found} ({self.members} members, {self.others} "
             "others)"
         )
 
@@ -169,6 +207,12 @@ class Findings:
     def lines(self) -> list[str]:
         """What a person should know besides the table."""
         lines = [f"{row.name}: {row.threat.sentence()}" for row in self.rows if row.threat]
+        lines += [
+            f"{row.name}: the budget ended it at {row.iterations:,} of {row.planned:,} steps: it "
+            "says nothing about what a whole search would get"
+            for row in self.rows
+            if row.planned
+        ]
         if self.label_recovery is not None:
             share = 100 * self.label_recovery
             lines.append(f"labels read off the update without any search: {share:.0f} % right")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vitrail.attack.findings import Row
 from vitrail.attack.ground_truth import GroundTruth
+from vitrail.attack.identification import Draw, judge_identification
 from vitrail.attack.image_scores import Score, score_images
 from vitrail.attack.inversion.label_inference import compute_label_recovery, infer_labels
 from vitrail.attack.scene import Scene
@@ -22,13 +23,18 @@ def score_references(scenes: Sequence[Scene], truth: GroundTruth) -> list[Row]:
     for name in ("random image", "mean image"):
         scores: list[Score] = []
         shown: list[Tensor] = []
+        draws: list[Draw] = []
+        found = 0
         for scene in scenes:
             for site in scene.sites:
                 images = truth.of_site(site)
                 guesses = images.random if name == "random image" else images.mean
                 scores += score_images(guesses[: scene.count], images.images, images.others)
                 shown.append(guesses[: scene.count])
-        rows.append(Row(name, tuple(scores), images=torch.cat(shown)))
+                site_draws, count = images.list_draws(guesses[: scene.count])
+                draws, found = draws + site_draws, found + count
+        luck = judge_identification(draws, found)
+        rows.append(Row(name, tuple(scores), images=torch.cat(shown), identification=luck))
     return rows
 
 

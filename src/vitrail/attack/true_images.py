@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from vitrail.attack.identification import Draw, list_draws
 from vitrail.engine.federation import Federation
 from vitrail.rng import Key
 from vitrail.secure_aggregation.secure_sum import ALL_SITES
@@ -26,6 +27,10 @@ class Truth:
     others: Tensor  # [o, C, H, W]
     rows: Rows
     other_labels: Tensor  # [o]
+
+    def list_draws(self, recovered: Tensor) -> tuple[list[Draw], int]:
+        """What recovered images are nearest to, for a test of whether that is luck."""
+        return list_draws(recovered, self.images, self.labels, self.others, self.other_labels)
 
     @property
     def random(self) -> Tensor:

@@ -15,6 +15,7 @@ from vitrail.errors import ConfigError, RunError
 from vitrail.files import write_json
 from vitrail.release.image_protection import describe_remark
 from vitrail.release.ledger import is_remark, read_mechanisms
+from vitrail.release.patient_budgets import list_worst_budgets
 from vitrail.runs.ledgers import Ledgers, Line, ReleaseTotals, SiteLedger, read_ledgers
 from vitrail.runs.verify_ledgers import verify_ledgers
 
@@ -148,6 +149,8 @@ def _print_totals(ledgers: Ledgers) -> None:
     named = {f"{b['mechanism']}: against {b['against']}" for s in ledgers.sites for b in s.budgets}
     for words in sorted(named):
         typer.echo(words)
+    for worst in list_worst_budgets({site.site: site.lines for site in ledgers.sites}):
+        typer.echo(f"No guarantee for a patient: {worst.sentence()}.")
     if any(site.simulated for site in ledgers.sites):
         typer.echo(
             "In this simulation the noise follows from run.seed: whoever knows it can take the "

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.arguments import Overrides, Quiet
+from vitrail.cli.arguments import Overrides, Quiet, print_note
 from vitrail.cli.progress import show_round_progress
 from vitrail.config import load
 from vitrail.engine.workers.processes import start_workers
@@ -53,6 +53,8 @@ def run(
 def show_results(folder: Path, quiet: bool) -> None:
     """Draw the pictures of a finished run and say where everything is."""
     from vitrail.engine.storage.run_folder import RunFolder
+    from vitrail.engine.storage.site_folder import SiteFolder
+    from vitrail.release.patient_budgets import list_worst_budgets
     from vitrail.report.figures.run_pictures import draw_run_pictures
     from vitrail.runs.opened_run import Run
 
@@ -66,4 +68,7 @@ def show_results(folder: Path, quiet: bool) -> None:
     shared = Run(folder).card.get("shared")  # runs of earlier versions do not say
     if shared:
         typer.echo(f"shared        {shared['text']}")
+    ledgers = {site: SiteFolder(folder, site).ledger().lines() for site in Run(folder).sites}
+    for budget in list_worst_budgets(ledgers):
+        print_note(f"no guarantee for a patient: {budget.sentence()}")
     typer.echo(f"what happened vitrail report {folder}")

@@ -16,6 +16,7 @@ from vitrail.data.duplicates import group_duplicates
 from vitrail.data.image_set import ImageSet
 from vitrail.data.load_images import load_with_problems
 from vitrail.data.partition.partition import SiteRows, make_partition
+from vitrail.data.patients import PatientCount, count_patients
 from vitrail.errors import ConfigError, DataError, suggest_name
 from vitrail.methods import METHODS
 from vitrail.registry import load_plugins
@@ -43,6 +44,10 @@ class Federation:
         test = np.concatenate([site.test for site in self.sites.values()])
         one = {POOLED: SiteRows(POOLED, np.sort(train), np.sort(test))}
         return replace(self, sites=one)
+
+    def count_patients(self) -> dict[str, PatientCount]:
+        """The patients that each site trains on; empty where nobody names them."""
+        return count_patients(self.images, {name: s.train for name, s in self.sites.items()})
 
     def counts(self) -> dict[str, object]:
         """How many images of each class each site has: what the partition picture shows."""

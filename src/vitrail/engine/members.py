@@ -20,6 +20,7 @@ from vitrail.engine.workers.pool import Pool
 from vitrail.engine.workers.processes import WorkerProcesses
 from vitrail.models.network import Network
 from vitrail.release.door import Door
+from vitrail.release.patient_budgets import plan_patient_budgets
 from vitrail.rng import Key, derive_site_key
 from vitrail.secure_aggregation.cohort import PublicKey
 from vitrail.secure_aggregation.masking import announce_key
@@ -114,12 +115,17 @@ class SimulatedSites:
 
     def enroll(self, plan: Plan, folder: RunFolder) -> Facts:
         """Each site's facts, through its own door."""
-        found = {}
+        found, patients = {}, self.federation.count_patients()
         for site, rows in self.federation.sites.items():
             facts = plan.method.facts(self.federation.images.labels[rows.train], len(plan.classes))
             names = plan.config.release.defenses
             door = Door(site, SiteFolder(folder.path, site).ledger(), plan.defenses(), names)
-            found[site] = door.enroll(facts)
+            found[site] = door.enroll(facts, patients.get(site))
+        if patients:
+            worst = max(patients, key=lambda site: patients[site].largest)
+            examples = len(self.federation.sites[worst].train)
+            for budget in plan_patient_budgets(worst, examples, patients[worst], plan.defenses()):
+                folder.log(f"no guarantee for a patient: {budget.sentence()}")
         return found
 
     def keys(self, plan: Plan) -> dict[str, PublicKey]:

@@ -134,7 +134,11 @@ def plan_run(loaded: Loaded, federation: Federation) -> tuple[Plan, Network]:
 
 
 def _check_sites(plan: Plan, federation: Federation) -> None:
-    """A round that can never count is a mistake, not a long wait."""
+    """A round that can never count is a mistake, not a long wait; so is a unit nobody knows."""
+    patients = federation.count_patients()
+    for defense in plan.defenses():
+        for site in federation.sites:
+            defense.check_patients(site, patients.get(site))
     if plan.secure:
         check_secure_sum_sites(plan, len(federation.sites))
     run = plan.config.run

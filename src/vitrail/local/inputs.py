@@ -31,6 +31,7 @@ class Inputs:
     normalize: Normalize
     augment: Augment = field(default_factory=Augment)
     features: npt.NDArray[np.float32] | None = None
+    patients: npt.NDArray[np.int64] | None = None  # the number of each image's patient
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property

@@ -63,6 +63,26 @@ class PerExampleGradient:
         total = {name: torch.zeros_like(p) for name, p in moving.items()}
         if not len(y) or not moving:
             return total, torch.zeros((), device=x.device)
+        losses = torch.zeros((), device=x.device)
+        for grads, loss in self._iterate_gradients(moving, batch, objective):
+            losses += loss.detach().sum()
+            scale, fine = compute_clip_factors(grads, self.clip)
+            for name in moving:
+                gradient = grads[f"network.{name}"].flatten(1)
+                gradient = (
+                    gradient if bool(fine.all()) else torch.where(fine[:, None], gradient, 0.0)
+                )
+                total[name] += (scale @ gradient).view_as(total[name])
+        return total, losses / len(y)
+
+    def _iterate_gradients(
+        self, moving: dict[str, nn.Parameter], batch: Batch, objective: Objective
+    ) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+        """Each example's gradient by name and its loss, as many examples at once as there is room
+        for; nothing of an empty batch."""
+        x, y = batch
+        if not len(y) or not moving:
+            return
         single = _ExampleLoss(objective)
         values = {f"network.{name}": p.detach() for name, p in moving.items()}
 
@@ -72,20 +92,10 @@ class PerExampleGradient:
 
         per_example = vmap(grad_and_value(loss_of), in_dims=(None, 0, 0), randomness="different")
         size = max(1, _ROOM // max(1, sum(p.numel() for p in moving.values())))
-        losses = torch.zeros((), device=x.device)
         for start in range(0, len(y), size):
-            grads, loss = _compute_gradients(
+            yield _compute_gradients(
                 per_example, values, x[start : start + size], y[start : start + size]
             )
-            losses += loss.detach().sum()
-            scale, fine = _compute_clip_factors(grads, self.clip)
-            for name in moving:
-                gradient = grads[f"network.{name}"].flatten(1)
-                gradient = (
-                    gradient if bool(fine.all()) else torch.where(fine[:, None], gradient, 0.0)
-                )
-                total[name] += (scale @ gradient).view_as(total[name])
-        return total, losses / len(y)
 
 
 def _compute_gradients(
@@ -120,7 +130,7 @@ class _ExampleLoss(nn.Module):
         return self.objective.data_loss((x[None], y[None]))
 
 
-def _compute_clip_factors(grads: dict[str, Tensor], clip: float) -> tuple[Tensor, Tensor]:
+def compute_clip_factors(grads: dict[str, Tensor], clip: float) -> tuple[Tensor, Tensor]:
     """min(1, clip / |g|) of each example, and whether its gradient is finite: others count 0."""
     squares = sum(
         torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=torch.float64).square()

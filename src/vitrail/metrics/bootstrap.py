@@ -58,7 +58,8 @@ def bootstrap(
 
     `groups` names the patient of each example; a number N means N examples, each on its own.
     There are no limits with fewer than two groups, nor when over half of the resamples are
-    undefined: the rest would be a biased choice.
+    undefined: the rest would be a biased choice. Nor are there any when all resamples agree, as
+    they do when every answer is right: an interval of one point would claim to be certain.
     """
     if not 0 < level < 1 or repeats < 1:
         raise DataError(f"level must be between 0 and 1 and repeats at least 1: {level}, {repeats}")
@@ -72,7 +73,8 @@ def bootstrap(
     values = np.concatenate(draws)
     values = values[np.isfinite(values)]
     undefined = repeats - len(values)
-    if value is None or 2 * undefined > repeats:
+    is_same = len(values) > 0 and float(np.ptp(values)) == 0.0
+    if value is None or 2 * undefined > repeats or is_same:
         return Interval(value, None, None, level, count, repeats, undefined)
     tail = (1 - level) / 2
     low, high = np.quantile(values, (tail, 1 - tail))

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitrail.data.patients import PatientCount
 from vitrail.errors import RunError
 from vitrail.local.session import Context, Site
 from vitrail.local.terms import Terms
@@ -150,11 +151,13 @@ class Door:
             spends.append(promise.line(spent))
         return spends
 
-    def enroll(self, facts: Mapping[str, float]) -> dict[str, float]:
+    def enroll(
+        self, facts: Mapping[str, float], patients: PatientCount | None = None
+    ) -> dict[str, float]:
         """Let the facts a method asks for before the first round leave, once, with their line.
 
         Behind a formal mechanism none leaves: every site counts as one. The budget is written
-        down instead.
+        down instead, and how many images the largest patient has, if that is known.
         """
         formal = [defense for defense in self.defenses if defense.formal]
         released = dict.fromkeys(facts, 1.0) if formal else dict(facts)
@@ -162,6 +165,8 @@ class Door:
             for defense in formal:
                 forecast = defense.forecast(self.site, int(facts["examples"]))
                 self.ledger.write({"kind": "budget", **forecast})
+            if formal and patients is not None:
+                self.ledger.write({"kind": "patients", **patients.to_json()})
             guarantee = NOTHING if formal else NO_GUARANTEE
             self.ledger.write({"kind": "enroll", "facts": released, "guarantee": guarantee})
         return released

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,12 @@ from vitrail.data.load_images import load_with_problems
 from vitrail.errors import DataError, RunError, suggest_name
 from vitrail.files import write_json
 from vitrail.metrics.bootstrap import Interval, bootstrap
-from vitrail.metrics.classification import Floats, Integers, compute_classification_metrics
+from vitrail.metrics.classification import (
+    CALIBRATION_BINS,
+    Floats,
+    Integers,
+    compute_classification_metrics,
+)
 from vitrail.metrics.resampled import make_statistics
 from vitrail.report.figures.confusion_picture import draw_confusion
 from vitrail.report.figures.reliability_picture import Bin, compute_reliability, draw_reliability
@@ -23,6 +28,8 @@ from vitrail.rng import derive_server_key
 from vitrail.runs.new_images import KEY, describe
 from vitrail.runs.opened_run import Run
 from vitrail.runs.predict_images import predict_logits
+
+_FEW = 2 * CALIBRATION_BINS  # images below which the bins of calibration hold one or two each
 
 
 @dataclass(frozen=True)
@@ -108,9 +115,15 @@ def _compute_metrics(
     """Every figure with its interval; the resamples are the same for all of them."""
     key = derive_server_key(0).at("evaluation", "bootstrap")
     statistics = make_statistics(z, p, labels)
-    return {
+    figures = {
         name: bootstrap(statistic, groups, key, repeats) for name, statistic in statistics.items()
     }
+    unknown = {"ece"} if len(labels) < _FEW else set()
+    if len(np.unique(labels)) < 2:
+        unknown |= {"balanced_accuracy", "auprc"}
+    for name in unknown & set(figures):
+        figures[name] = replace(figures[name], value=None, low=None, high=None)
+    return figures
 
 
 def _count_confusion(p: Floats, labels: Integers) -> list[list[int]]:
@@ -171,6 +184,13 @@ def _list_notes(
     if absent:
         shown = ", ".join(repr(name) for name in absent[:5])
         notes.append(f"no image here has {shown}{' ...' if len(absent) > 5 else ''}")
+    if len(present) == 1:
+        notes.append("all images are of one class: that says nothing about telling classes apart")
+    if len(images) < _FEW:
+        notes.append(
+            f"{len(images)} images are few: calibration is not measured below {_FEW}, and other "
+            "figures may be far off"
+        )
     if images.patients is None:
         notes.append("no patients are named: intervals treat every image as independent")
     if problems:

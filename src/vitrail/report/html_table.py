@@ -10,6 +10,7 @@ from typing import Any
 
 from vitrail.report.html import Html, el, join, to_html
 
+_MANY = 7  # columns that a page of usual width has room for
 CellFormatter = Callable[[Any], object]
 
 
@@ -50,6 +51,7 @@ class Table:
             el("caption", self.caption),
             el("thead", el("tr", *heads)),
             el("tbody", *rows),
+            class_="dense" if len(self.columns) > _MANY else None,
         )
         note = el("p", self.note, class_="soft") if self.note else None
         return join([wrap_scrolling(self.caption, table), note])

@@ -42,6 +42,7 @@ class RunRecord:
     counts: Mapping[str, Any] | None
     ledgers: Mapping[str, Sequence[Mapping[str, Any]]]
     results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    has_private_metrics: bool = False  # figures that never left a site are among `rows`
 
     @staticmethod
     def read(run: Run, name: str) -> RunRecord:
@@ -56,8 +57,15 @@ class RunRecord:
             for file in (AUDIT, ATTACK, LEAKAGE, FIDELITY)
             if (read := _read_json(run.path / file)) is not None
         }
+        kept = run.folder.read_private_metrics()
         return RunRecord(
-            run, name, run.rows(), _read_json(run.path / "partition.json"), ledgers, results
+            run,
+            name,
+            _fill_in_private(run.rows(), kept),
+            _read_json(run.path / "partition.json"),
+            ledgers,
+            results,
+            bool(kept),
         )
 
     @property
@@ -83,6 +91,15 @@ class RunRecord:
         """The sum of a metric over rounds, None if it was never told."""
         values = [row[metric] for row in self.list_site_rows(site) if row.get(metric) is not None]
         return float(sum(values)) if values else None
+
+    def count_rounds(self, site: str) -> int:
+        """The rounds that a site trained in; where none are told, those it sent something in."""
+        rows = self.list_site_rows(site)
+        counts = (
+            sum(row.get(name) is not None for row in rows)
+            for name in ("steps", "image_steps", "bytes_up")
+        )
+        return next((count for count in counts if count), 0)
 
     @property
     def images(self) -> tuple[int, int]:
@@ -122,6 +139,20 @@ class RunRecord:
             return None
         kind = "refused" if verb == "refused" else "dropped"
         return MissedUpdate(int(round_), site, kind, rest[len(site) + 2 :])
+
+
+def _fill_in_private(
+    rows: Sequence[Mapping[str, Any]], kept: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Rows with the figures that a site kept for itself, where nothing was told in their place."""
+    by_place: dict[tuple[int, str], dict[str, Any]] = {}
+    for line in kept:
+        by_place.setdefault((line["round"], line["site"]), {}).update(line)
+    return [{**by_place.get((row["round"], row["site"]), {}), **_drop_unknown(row)} for row in rows]
+
+
+def _drop_unknown(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value is not None}
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.errors import RunError, suggest_name
 from vitrail.release.accounting.promise import NOTHING, read_events, recount
 from vitrail.release.ledger import is_remark
+from vitrail.release.patient_budgets import PatientBudget, list_patient_budgets
 from vitrail.runs.arrivals import read_arrivals
 from vitrail.runs.opened_run import Run
 
@@ -78,6 +79,11 @@ class SiteLedger:
         return list(last.values())
 
     @property
+    def patient_budgets(self) -> list[PatientBudget]:
+        """What budgets for one image come to for all images of the largest patient."""
+        return list_patient_budgets(self.site, self.lines)
+
+    @property
     def simulated(self) -> bool:
         """Whether its noise follows from the run's seed."""
         return any(line.get("secret") == "simulated" for line in self.lines)
@@ -97,6 +103,7 @@ class SiteLedger:
             "formal": vars(self.formal),
             "empirical": vars(self.empirical),
             "budgets": [dict(budget) for budget in self.budgets],
+            "patient_budgets": [vars(budget) for budget in self.patient_budgets],
             "simulated": self.simulated,
             "lines": [dict(line) for line in self.lines],
         }

@@ -9,8 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from vitrail.config.debias_section import Debias
 from vitrail.config.load import Loaded, flatten, to_config_error
-from vitrail.config.schema import Count, Section
+from vitrail.config.schema import Config, Count, Section
+from vitrail.engine.plan import METRICS
 from vitrail.engine.resolve_config import resolve_config
 from vitrail.errors import RunError, suggest_name
 from vitrail.metrics.method_tests import Alternative, Histories, MetricValues, Row, compare
@@ -23,6 +25,7 @@ _AGREED = tuple(  # what of the images a coordinator's file fixes for everybody
     f"data.{key}"
     for key in ("classes", "image_size", "channels", "resize", "normalize", "augment", "views")
 )
+_SHOWN = 3  # classes of sites that the name of a debiased row tells
 _ROW_SECTIONS = ("method", "optimizer", "release")  # what makes a row rather than a table
 
 
@@ -66,11 +69,16 @@ def check_comparison_config(
     """Refuse a baseline that no row of a grid will have, before anything is played."""
     if comparison.baseline is None:
         return
-    configs = [flatten(resolve_config(cell.loaded).model_dump(mode="json")) for cell in grid]
+    resolved = [resolve_config(cell.loaded) for cell in grid]
+    configs = [_flatten_config(config) for config in resolved]
     varying = _find_varying_keys(configs)
     if any(k.startswith("release.") for k in varying):
         return
-    labels = {_make_label(config, configs, varying) for config in configs}
+    remedies = _describe_remedies([config.debias for config in resolved])
+    labels = {
+        _make_label(config, configs, varying) + remedy
+        for config, remedy in zip(configs, remedies, strict=True)
+    }
     _check_baseline(comparison.baseline, labels, f"{source}: sweep.compare.baseline")
 
 
@@ -93,6 +101,7 @@ def compare_runs(
     runs = [Run(path) for path in paths]
     if len(runs) < 2:
         raise RunError("there is nothing to compare", hint="Name at least two run folders.")
+    _check_figure(figure, runs)
     if where == "auto":
         where = "server" if all(run.curve(figure, "server") for run in runs) else "sites"
     tables: dict[str, dict[str, dict[Hashable, list[tuple[int, float | None]]]]] = {}
@@ -133,9 +142,10 @@ def _name_rows(runs: Sequence[Run]) -> list[tuple[str, str]]:
     settings = [k for k in varying if k.split(".")[0] not in _ROW_SECTIONS]
     settings = [k for k in settings if _varies_within_method(k, configs)]
     doors = [name_release(run.config.release.model_dump()) for run in runs]
+    remedies = _describe_remedies([run.config.debias for run in runs])
     names = []
-    for config, door in zip(configs, doors, strict=True):
-        label = _make_label(config, configs, varying)
+    for config, door, remedy in zip(configs, doors, remedies, strict=True):
+        label = _make_label(config, configs, varying) + remedy
         if any(k.startswith("release.") for k in varying):
             label = f"{label} {_describe_release(config, door, configs, doors, varying)}"
         names.append((", ".join(f"{k} = {config.get(k)}" for k in settings), label))
@@ -145,7 +155,7 @@ def _name_rows(runs: Sequence[Run]) -> list[tuple[str, str]]:
 def _describe_config(run: Run) -> dict[str, Any]:
     """The keys of a run by name. At one end of a real federation what a file says of images holds
     for that end alone: only what was agreed on is a setting."""
-    config = flatten(run.config.model_dump(mode="json"))
+    config = _flatten_config(run.config)
     if run.end == "simulation":
         return config
     agreed = {
@@ -155,6 +165,47 @@ def _describe_config(run: Run) -> dict[str, Any]:
     }
     whose = "of all sites" if run.end == "coordinator" else f"of site {run.sites[0]}"
     return {**agreed, "figures": whose}
+
+
+def _flatten_config(config: Config) -> dict[str, Any]:
+    """The keys of a configuration without its remedies and the rounds that these added: a run
+    before a remedy and one after it have the same setting."""
+    rounds = config.run.rounds - config.debias.last_rounds
+    run = config.run.model_copy(update={"rounds": rounds})
+    bare = config.model_copy(update={"debias": Debias(), "run": run})
+    return flatten(bare.model_dump(mode="json"))
+
+
+def _describe_remedies(sections: Sequence[Debias]) -> list[str]:
+    """What follows the name of each row: its remedies and what they are against, or nothing.
+    Sections that differ in what is not told are numbered."""
+    known: dict[str, list[Debias]] = {}
+    words = []
+    for section in sections:
+        if not section.remedies:
+            words.append("")
+            continue
+        against = dict.fromkeys(f"{one.site}/{one.label}" for one in section.findings)
+        shown = ", ".join([*against][:_SHOWN]) + (", ..." if len(against) > _SHOWN else "")
+        text = f" debiased by {', '.join(section.remedies)} ({shown})"
+        alike = known.setdefault(text, [])
+        if section not in alike:
+            alike.append(section)
+        number = alike.index(section)
+        words.append(f"{text} #{number + 1}" if number else text)
+    return words
+
+
+def _check_figure(figure: str, runs: Sequence[Run]) -> None:
+    """Refuse a figure that no run could have: a typing error must not look like missing data."""
+    known = {*METRICS, *(name for run in runs for row in run.rows() for name in row)}
+    known -= {"round", "site"}
+    if figure not in known:
+        raise RunError(
+            f"no run has a figure {figure!r}",
+            where="--figure",
+            hint=suggest_name(figure, known),
+        )
 
 
 def _list_notes(

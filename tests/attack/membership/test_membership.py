@@ -1,10 +1,12 @@
 """Membership: figures against slow formulas, an overfitted run is caught, a fresh model is not."""
 
+import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
 from vitrail.attack.choice import Choice
+from vitrail.attack.findings import MembershipResult, estimate_area_error
 from vitrail.attack.membership.lira import (
     assign_shadow_halves,
     balance_classes,
@@ -135,3 +137,23 @@ def test_an_overfitted_run_is_caught_a_private_one_and_an_untrained_one_are_not(
 def test_a_run_without_test_images_has_no_outsiders(recorded):
     with pytest.raises(RunError, match="test_fraction"):
         run_attacks(recorded(), ["membership"])
+
+
+def test_few_candidates_are_not_made_to_say_more_than_they_know():
+    few = MembershipResult("loss", "global model", 10, 10, 0.62, 0.1)
+    assert "cannot be told below 100 others" in few.sentence()
+    assert "10.0 %" not in few.sentence() and "chance, 0.5, is in it" in few.sentence()
+    many = MembershipResult("loss", "global model", 400, 400, 0.62, 0.1)
+    assert "10.0 % of members found at 1 % false alarms" in many.sentence()
+    assert "chance, 0.5" not in many.sentence()
+
+
+def test_the_error_of_an_area_is_what_redrawing_gives():
+    draw = np.random.default_rng(0)
+    areas = []
+    for _ in range(2000):
+        members, others = draw.exponential(2.0, 30), draw.exponential(1.0, 40)
+        areas.append(float((members[:, None] > others).mean()))
+    wanted, found = np.std(areas), estimate_area_error(float(np.mean(areas)), 30, 40)
+    assert found == pytest.approx(wanted, rel=0.15)
+    assert 0 < estimate_area_error(1.0, 5, 5) < 0.5

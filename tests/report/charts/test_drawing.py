@@ -63,3 +63,16 @@ def test_charts_stay_on_their_sheet(width):
             for x, y in points:
                 assert -1 <= x <= width + 1 and -1 <= y <= drawing.height + 1, shape
         ET.fromstring(drawing.to_svg_file())
+
+
+def test_what_leads_to_a_name_is_not_taken_for_data():
+    """A line that ends early ends there: nothing in a line's color goes on to its name."""
+    series = [Series("short", ((1, 0.2), (2, 0.4))), Series("long", ((1, 0.5), (9, 0.6)))]
+    drawing = draw_lines(series, "t", "accuracy", 860)
+    right = drawing.plot.box[2]
+    paths = [s for s in drawing.shapes if getattr(s, "series", "") == "short" and s.zoom != "point"]
+    lines = [s for s in paths if hasattr(s, "points")]
+    inside = [s for s in lines if min(x for x, _ in s.points) < right]
+    assert len(inside) == 1 and len(inside[0].points) == 2  # the data and nothing else
+    colored = [s for s in lines if s not in inside and s.stroke == inside[0].stroke]
+    assert len(colored) == 1 and colored[0].dash == inside[0].dash  # a sample beside the name

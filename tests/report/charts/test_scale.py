@@ -2,10 +2,19 @@
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.font_manager import findfont
+from matplotlib.ft2font import FT2Font
 
-from vitrail.report.charts.scale import Scale, choose_ticks, pad_range, shorten_text
+from vitrail.report.charts.scale import (
+    Scale,
+    choose_ticks,
+    estimate_width,
+    pad_range,
+    shorten_text,
+)
 
 
 @given(st.floats(-1e9, 1e9), st.floats(-1e9, 1e9), st.integers(2, 12))
@@ -32,4 +41,18 @@ def test_a_scale_of_one_point_is_its_middle():
 
 @given(st.text(max_size=300), st.floats(10, 400))
 def test_cut_text_fits(text, room):
-    assert len(shorten_text(text, room, 12)) <= max(9, room / (12 * 0.56) + 1)
+    assert estimate_width(shorten_text(text, room, 12), 12) <= max(9 * 12, room)
+    assert len(shorten_text(text, 24, 12)) <= max(3, len("(no name)"))
+
+
+NAMES = ["KLINIKUM MÜNCHEN WEST", "WWW MMM", "site-00", "Hôpital Saint-Louis", "0123456789", "Ili"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_never_wider_than_was_thought(name):
+    """Else its first letters are cut off at the left of a chart; the font is a wide one."""
+    font = FT2Font(findfont("DejaVu Sans"))
+    font.set_size(1200, 72)  # so large that no pixel is rounded up
+    font.set_text(name, 0)
+    width = font.get_width_height()[0] / 64 / 100
+    assert width <= estimate_width(name, 12) <= 1.35 * width

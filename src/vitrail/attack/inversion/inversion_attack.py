@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vitrail.attack.attack import Attack
 from vitrail.attack.findings import Findings, Row
+from vitrail.attack.identification import Draw, judge_identification
 from vitrail.attack.image_scores import Score, score_images
 from vitrail.attack.inversion.label_inference import compute_label_recovery
 from vitrail.attack.job import Job
@@ -83,11 +84,15 @@ class InversionAttack(Attack):
         scores: list[Score] = []
         shown: list[Tensor] = []
         shares, losses, seconds, iterations = [], [], 0.0, 0
-        threat = None
+        threat, draws, found = None, list[Draw](), 0
+        planned = int(getattr(self.options, "iterations", 0))
+        is_cut = False
         for bare in scenes:
             scene, share = add_labels(bare, job.truth, how)
             scene = replace(scene, threat=replace(scene.threat, adaptive=self.adaptive))
-            recovery = self.recover(scene, ask_about_scene(self, scene, job))
+            asked = ask_about_scene(self, scene, job)
+            recovery = self.recover(scene, asked)
+            is_cut |= recovery.iterations < planned and _is_spent(asked, recovery)
             if recovery.labels is not scene.labels:
                 share = compute_label_recovery(recovery.labels, job.truth.labels(scene))
             shares.append(share)
@@ -95,6 +100,8 @@ class InversionAttack(Attack):
                 truth = job.truth.of_site(site)
                 scores += score_images(images, truth.images, truth.others)
                 shown.append(images)
+                site_draws, count = truth.list_draws(images)
+                draws, found = draws + site_draws, found + count
             losses += recovery.loss.tolist()
             seconds += recovery.seconds
             iterations = max(iterations, recovery.iterations)
@@ -110,4 +117,12 @@ class InversionAttack(Attack):
             loss=statistics.fmean(losses),
             images=torch.cat(shown),
             note="" if how == "known" else "labels inferred",
+            identification=judge_identification(draws, found),
+            planned=planned if is_cut else 0,
         )
+
+
+def _is_spent(job: Job, recovery: Recovery) -> bool:
+    """Whether a budget ended a search, and not the search itself."""
+    most = job.budget.iterations
+    return job.late or (most is not None and recovery.iterations >= most)

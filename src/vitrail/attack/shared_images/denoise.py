@@ -3,6 +3,7 @@ the way back."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from vitrail.attack.attack import ATTACKS, Attack
 from vitrail.attack.findings import Findings, Row
-from vitrail.attack.image_scores import score_pairs
+from vitrail.attack.identification import Identification, judge_pairs
+from vitrail.attack.image_scores import Score, score_pairs
 from vitrail.attack.job import Job
 from vitrail.attack.public_images import read_public_images
 from vitrail.attack.shared_images.originals import Originals
@@ -74,13 +76,16 @@ class Denoise(Attack):
         """
         images, pool = originals.images, originals.others
         restored, steps = self._restore_images(table, originals.shared, public, job)
+        scores = tuple(score_pairs(restored, images, pool))
         row = Row(
             self.name,
-            tuple(score_pairs(restored, images, pool)),
+            scores,
             table.threat(whose),
             iterations=steps,
             seconds=job.seconds,
             images=restored,
+            identification=_judge(scores, originals),
+            planned=self.options.steps if steps < self.options.steps else 0,
         )
         guesses = {
             "random image": pool[torch.arange(len(images)) % len(pool)],
@@ -113,5 +118,10 @@ class Denoise(Attack):
 
 def _make_reference_row(name: str, images: Tensor, originals: Originals) -> Row:
     """What needs no attack."""
-    scores = score_pairs(images, originals.images, originals.others)
-    return Row(name, tuple(scores), images=images)
+    scores = tuple(score_pairs(images, originals.images, originals.others))
+    return Row(name, scores, images=images, identification=_judge(scores, originals))
+
+
+def _judge(scores: Sequence[Score], originals: Originals) -> Identification | None:
+    candidates = len(originals.images) + len(originals.others)
+    return judge_pairs(sum(score.identified for score in scores), len(scores), candidates)

@@ -8,6 +8,7 @@ import torch
 
 from vitrail.config import to_stored_tree
 from vitrail.data.normalize import Normalize
+from vitrail.data.patients import number_patients
 from vitrail.data.shared_memory import share
 from vitrail.engine.federation import Federation
 from vitrail.engine.plan import Plan
@@ -43,6 +44,7 @@ def make_host(plan: Plan, network: Network, federation: Federation, folder: Path
         labels=federation.images.labels,
         normalize=Normalize.of(plan.config, plan.channels),
         augment=plan.config.data.augment,
+        patients=number_patients(federation.images),
         device=pick_device(plan.config.run.device),
     )
     return Host(plan, network, inputs, federation.sites, folder)
@@ -70,4 +72,7 @@ def _make_setup(plan: Plan, federation: Federation, folder: RunFolder) -> Worker
         "labels": torch.from_numpy(images.labels),
         "rows": torch.cat([rows for _, rows in sites]),
     }
+    patients = number_patients(images)
+    if patients is not None:
+        tensors["patients"] = torch.from_numpy(patients)
     return WorkerSetup(header, tensors, handles, store)

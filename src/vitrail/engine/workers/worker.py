@@ -43,6 +43,7 @@ def make_worker_host(header: dict[str, Any], tensors: dict[str, Tensor], images_
         labels=tensors["labels"].numpy(),
         normalize=Normalize.of(loaded.config, header["channels"]),
         augment=loaded.config.data.augment,
+        patients=tensors["patients"].numpy() if "patients" in tensors else None,
         device=torch.device(header["device"]),
     )
     return Host(

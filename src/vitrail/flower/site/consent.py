@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vitrail.data.patients import PatientCount
 from vitrail.engine.plan import Plan
 from vitrail.engine.release_summary import summarize_release
 from vitrail.flower.plain_text import clean_text
@@ -10,6 +11,7 @@ from vitrail.flower.site.policy import SitePolicy
 from vitrail.flower.site.site_config import SiteConfig
 from vitrail.flower.terms_digest import Terms
 from vitrail.release.defenses.defense import Defense
+from vitrail.release.patient_budgets import plan_patient_budgets
 
 _AUDIT = (
     "at the end, for everybody's audit: how well each place of an image tells the classes apart "
@@ -20,7 +22,9 @@ _IN_CLEAR = (
 )
 
 
-def summarize_terms(config: SiteConfig, terms: Terms, examples: int) -> list[str]:
+def summarize_terms(
+    config: SiteConfig, terms: Terms, examples: int, patients: PatientCount | None = None
+) -> list[str]:
     """What will leave this site, which has so many training images, under some terms: lines for
     its operator. Names in them came over the wire, so nothing but plain text is left of them."""
     loaded = config.merge_terms(terms)
@@ -39,6 +43,10 @@ def summarize_terms(config: SiteConfig, terms: Terms, examples: int) -> list[str
         *((_IN_CLEAR,) if plan.secure else ()),
         f"defenses: {', '.join(release.defenses) or 'none: updates leave as they are'}",
         *_describe_guarantees(plan, config.name, examples),
+        *(
+            f"NOT A GUARANTEE FOR A PATIENT: {budget.sentence()}"
+            for budget in plan_patient_budgets(config.name, examples, patients, plan.defenses())
+        ),
         _describe_weight(plan, examples),
         *(_AUDIT if is_audited(plan) else ()),
         *_describe_policy(config.policy),

@@ -184,7 +184,11 @@ class SiteServer:
 
     def _is_agreed(self, run: str, asked: Hello, site_run: _SiteRun) -> bool:
         """Whether the operator says yes to what these terms mean for the images of this site."""
-        lines = summarize_terms(self.config, asked.terms, self._count_images(site_run))
+        examples = self._count_images(site_run)
+        patients = site_run.federation.count_patients().get(self.config.name)
+        for defense in site_run.plan.defenses():
+            defense.check_patients(self.config.name, patients)
+        lines = summarize_terms(self.config, asked.terms, examples, patients)
         return self.config.wait(run, asked.terms, lines, asked.patience)
 
     def _check_policy(
@@ -227,7 +231,8 @@ class SiteServer:
         labels = site_run.federation.images.labels[site_run.federation.sites[name].train]
         ledger = SiteFolder(site_run.folder.path, name).ledger()
         door = Door(name, ledger, plan.defenses(), plan.config.release.defenses)
-        facts = door.enroll(plan.method.facts(labels, len(plan.classes)))
+        patients = site_run.federation.count_patients().get(name)
+        facts = door.enroll(plan.method.facts(labels, len(plan.classes)), patients)
         if plan.private or not self.config.policy.histograms:  # exact facts about the labels
             return {"facts": facts, "lacks": []}
         lacks = find_missing_classes(labels, plan.classes)

@@ -146,13 +146,13 @@ def _compute_cached_epsilon(events: tuple[Event, ...], delta: float, how: Accoun
         events = tuple(replace(event, rate=1.0) for event in events)  # an upper bound
     if how == "pld" and all(event.rate == 1 for event in events):
         return gaussian.compute_epsilon(combine_noise(events), delta, 1.0)
-    library = _import_library()
+    library = import_library()
     accountant = (
         library.rdp.RdpAccountant(list(ORDERS))
         if how == "rdp"
         else library.pld.PLDAccountant(value_discretization_interval=GRID)
     )
-    with _silence_warnings():
+    with silence_warnings():
         for event in events:
             step = library.GaussianDpEvent(event.noise)
             if event.rate < 1:
@@ -167,7 +167,7 @@ def combine_noise(events: Iterable[Event]) -> float:
 
 
 @contextmanager
-def _silence_warnings() -> Iterator[None]:
+def silence_warnings() -> Iterator[None]:
     """The library warns about each order it leaves out, which costs tightness and nothing else."""
     log = logging.getLogger("absl")
     level = log.level
@@ -178,7 +178,8 @@ def _silence_warnings() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _import_library() -> ModuleType:
+def import_library() -> ModuleType:
+    """The library dp-accounting, or a sentence that says how to get it."""
     try:
         import dp_accounting
     except ImportError:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from vitrail.config.added_keys import drop_old_values
 from vitrail.config.load import to_config_error
 from vitrail.config.schema import Config, Section
+from vitrail.data.patients import PatientCount
 from vitrail.errors import ConfigError
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.terms import Terms
@@ -61,6 +62,10 @@ class Defense:
     def check(self, setting: Setting) -> None:
         """Refuse a run in which it could do nothing, or not what it promises."""
         del setting
+
+    def check_patients(self, site: str, patients: PatientCount | None) -> None:
+        """Refuse a site that does not know whose images it has, where a patient is protected."""
+        del site, patients
 
     def parameters(self) -> dict[str, Any]:
         """Its settings, for the ledger; what came later is in it where it is not as before."""

@@ -5,11 +5,17 @@ Abadi et al. 2016, arXiv:1607.00133.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
+import torch
+
+from vitrail.config.added_keys import added
 from vitrail.config.schema import Positive
+from vitrail.data.patients import PatientCount
 from vitrail.errors import ConfigError
 from vitrail.local.per_example import PerExampleGradient
+from vitrail.local.per_patient import PatientGradient, PatientSampler, count_units
 from vitrail.local.poisson import PoissonSampler, compute_sampling_rate, count_steps
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.terms import Terms
@@ -34,14 +40,18 @@ class DpSgdOptions(Budget):
     """`[release.dp-sgd]`."""
 
     clip: Positive = 1.0
-    """The largest norm of one image's gradient."""
+    """The largest norm of one image's gradient, or of one patient's."""
+    unit: Literal["image", "patient"] = added("image")
+    """What is protected and clipped: one image, or one patient with all images of this site. A
+    patient needs `data.patient`."""
 
 
 @DEFENSES.register("dp-sgd")
 class DpSgd(PrivateDefense):
     """Clips each image's gradient, adds noise in every step, and draws Poisson batches.
 
-    Neighbors differ in one image that is there or blank; how many images a site has is public.
+    Neighbors differ in one image that is there or blank, or in one patient whose images are; how
+    many images and patients a site has is public.
     Batches amplify because their coins come from the site's own secret; which sites take part in
     a round is known to the server and amplifies nothing.
     """
@@ -49,6 +59,14 @@ class DpSgd(PrivateDefense):
     acts = "training"
     unit = "one image"
     Options = DpSgdOptions
+
+    def protects(self) -> str:
+        """One image, or one patient."""
+        return "one patient" if self._by_patient else self.unit
+
+    @property
+    def _by_patient(self) -> bool:
+        return bool(self.options.unit == "patient")
 
     def cost(self, count: int, round_: int) -> Event:
         """The steps of all epochs of a round on Poisson batches."""
@@ -59,6 +77,8 @@ class DpSgd(PrivateDefense):
 
     def train(self, site: Site, ctx: Context) -> Terms:
         """Claim the gradient and the batches."""
+        if self._by_patient:
+            return self._train_by_patient(site, ctx)
         count = len(site.rows.train)
         rule = PerExampleGradient(
             self.options.clip,
@@ -67,6 +87,34 @@ class DpSgd(PrivateDefense):
             self.key(site).stream(),
         )
         return Terms(gradient=rule, sampler=PoissonSampler(self.key(site).at("coins").stream()))
+
+    def _train_by_patient(self, site: Site, ctx: Context) -> Terms:
+        """Patients are drawn with the chance that an image would have."""
+        numbers = None if site.inputs.patients is None else site.inputs.patients[site.rows.train]
+        self.check_patients(site.name, None if numbers is None else PatientCount.of(numbers))
+        assert numbers is not None
+        patients = torch.from_numpy(np.unique(numbers, return_inverse=True)[1].astype(np.int64))
+        rate = compute_sampling_rate(len(site.rows.train), ctx.batch_size)
+        sampler = PatientSampler(self.key(site).at("coins").stream(), patients)
+        rule = PatientGradient(
+            self.options.clip,
+            self.noise_at(site, ctx),
+            max(1e-9, rate * count_units(patients)),
+            self.key(site).stream(),
+            sampler.groups,
+        )
+        return Terms(gradient=rule, sampler=sampler)
+
+    def check_patients(self, site: str, patients: PatientCount | None) -> None:
+        """Refuse images of unknown patients where one patient is protected."""
+        if not self._by_patient or (patients is not None and not patients.unknown):
+            return
+        wrong = "does not say" if patients is None else f"does not say of {patients.unknown} images"
+        raise ConfigError(
+            f"the unit is a patient, and the data of site {site!r} {wrong} whose images they are",
+            where=f"release.{self.name}.unit",
+            hint="Name the column in data.patient and fill it, or protect one image.",
+        )
 
     def apply(self, update: Update, site: Site, ctx: Context) -> tuple[Update, Metrics]:
         """Nothing more is added; the figures say how much noise the steps had."""
@@ -128,7 +176,7 @@ class DpSgd(PrivateDefense):
                 f"{batch[0].kind} {batch[0].name!r} mixes the images of a batch, so no image has a "
                 "gradient of its own, and its statistics leave without noise",
                 where="model.norm",
-                hint='Set model.norm = "group", or freeze the backbone.',
+                hint='Set model.norm = "group" without model.weights, or freeze the backbone.',
             )
 
     def forecast(self, site: str, count: int) -> dict[str, Any]:

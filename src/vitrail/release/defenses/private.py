@@ -51,6 +51,10 @@ class PrivateDefense(Defense):
         del count
         return Event(self.options.factor(round_))
 
+    def protects(self) -> str:
+        """What neighbors differ in."""
+        return self.unit
+
     def against(self) -> str:
         """Who may look without learning more than epsilon allows."""
         return SERVER
@@ -85,7 +89,7 @@ class PrivateDefense(Defense):
         options = self.options
         forecast: dict[str, Any] = {
             "mechanism": self.name,
-            "unit": self.unit,
+            "unit": self.protects(),
             "against": self.against(),
             "delta": options.delta,
             "noise": self.multiplier(site, count),
@@ -107,7 +111,7 @@ class PrivateDefense(Defense):
         options = self.options
         return Promise(
             mechanism=self.name,
-            unit=self.unit,
+            unit=self.protects(),
             against=self.against(),
             delta=options.delta,
             target=math.inf if options.noise is not None else options.epsilon_at(site.name),

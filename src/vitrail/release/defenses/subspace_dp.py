@@ -64,6 +64,10 @@ class SubspaceDp(PrivateDefense):
     def _by_image(self) -> bool:
         return bool(self.options.level == "image")
 
+    def protects(self) -> str:
+        """One image, or a whole site."""
+        return "one image replaced by another" if self._by_image else "a whole site"
+
     def against(self) -> str:
         """The server, unless the noise is its own."""
         return OUTSIDE if self._in_sum else SERVER
@@ -127,8 +131,7 @@ class SubspaceDp(PrivateDefense):
         """One Gaussian release."""
         if not update.tensors:
             return None
-        unit = "one image replaced by another" if self._by_image else "a whole site"
-        return replace(self.make_promise(site, (Event(self.noise_at(site, ctx)),)), unit=unit)
+        return self.make_promise(site, (Event(self.noise_at(site, ctx)),))
 
     def deviation(self, rule: str, site_count: int, ctx: Context) -> float | None:
         """The noise of a sum of projectors, where it is the server's to add."""
@@ -142,12 +145,11 @@ class SubspaceDp(PrivateDefense):
         """With the number of sites at which the eigengap survives, at the level of sites."""
         forecast = super().forecast(site, count)
         if self._by_image:
-            return {**forecast, "unit": "one image replaced by another"}
+            return forecast
         shape = select_subspace_fields(self.setting)[0].shape
         noise = self.sensitivity(shape) * self.multiplier(site, count)
         return {
             **forecast,
-            "unit": "a whole site",
             "sites_for_an_eigengap": count_surviving_sites(noise, shape[-2]),
         }
 

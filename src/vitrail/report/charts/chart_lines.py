@@ -40,7 +40,7 @@ def draw_lines(
     height = 330.0 if width > 500 else 270.0
     named = [s for s in drawn if not s.faint][:_LABELS]
     small = width < 500
-    room = 90.0 if small else 170.0
+    room = 100.0 if small else 184.0
     values = [v for s in drawn for _, v in s.points]
     values += [v for s in drawn for _, *pair in s.band for v in pair]
     rounds = [r for s in drawn for r, _ in s.points]
@@ -108,13 +108,16 @@ def _draw_names(
     shapes: list[Shape] = []
     for curve, end, place in zip(named, ends, places, strict=True):
         role = SERIES[drawn.index(curve) % len(SERIES)]
-        last = x(curve.points[-1][0])
-        bend = (left + 12, place)
-        leader = Path(((last, end), bend), role, alpha=0.7, series=curve.name, zoom="whole")
-        shapes += [leader, Path((bend, (left + 20, place)), role, alpha=0.7, series=curve.name)]
-        name = shorten_text(curve.name, room - 26, _FONT)
+        shapes.append(Mark((x(curve.points[-1][0]), end), 3, role, series=curve.name, zoom="point"))
+        # Outside the axes and in no line's color: what leads to a name is not data.
+        leader = ((left + 8, end), (left + 15, place))
+        shapes.append(Path(leader, "axis", dash=(1.5, 2), series=curve.name, zoom="whole"))
+        sample = ((left + 17, place), (left + 31, place))
+        dash = () if curve.band else DASHES[drawn.index(curve) % len(DASHES)]
+        shapes.append(Path(sample, role, 3.4 if curve.band else 1.9, dash, series=curve.name))
+        name = shorten_text(curve.name, room - 38, _FONT)
         shapes.append(
-            Text((left + 24, place), name, "ink", _FONT, series=curve.name, tip=curve.name)
+            Text((left + 35, place), name, "ink", _FONT, series=curve.name, tip=curve.name)
         )
     return shapes
 

@@ -12,6 +12,7 @@ from vitrail.report.charts.scale import estimate_width, shorten_text
 
 _FONT = 12.0
 _MOST_TIPS = 4000
+_MEAN = 0.58  # of the font size, a letter of usual words
 _LINE = 14.0  # of a name that is written in several lines
 _FLAT = 62.0  # a column this wide has its name above it, not turned
 _SMALL = 36  # cells that need no zoom
@@ -101,8 +102,7 @@ def _lay_out_grid(rows: Sequence[str], columns: Sequence[str], width: float) -> 
     wide = min(130.0, (width - left - 8) / count)
     high = 8.0 if len(rows) > 60 else min(30.0, max(wide, 16.0))
     if wide >= _FLAT:
-        letters = max(4, int((wide - 8) / (0.56 * _FONT)))
-        names = tuple(_wrap_name(name, letters) for name in columns)
+        names = tuple(_wrap_name(name, wide - 6) for name in columns)
         lines = max((len(name) for name in names), default=1)
         return _Grid(left, 22.0 + _LINE * lines, wide, high, names)
     longest = min(max((estimate_width(name, _FONT) for name in columns), default=0.0), 130.0)
@@ -112,11 +112,12 @@ def _lay_out_grid(rows: Sequence[str], columns: Sequence[str], width: float) -> 
     return _Grid(left, 0.75 * longest + 26.0, wide, high, turned)
 
 
-def _wrap_name(name: str, letters: int) -> tuple[str, ...]:
+def _wrap_name(name: str, room: float) -> tuple[str, ...]:
     """A name in at most three lines."""
+    letters = max(4, int(room / (_MEAN * _FONT)))
     lines = textwrap.wrap(" ".join(name.split()) or "(no name)", letters)
     kept = lines[:3] if len(lines) <= 3 else [*lines[:2], "… " + lines[-1]]
-    return tuple(shorten_text(line, letters * 0.56 * _FONT, _FONT) for line in kept)
+    return tuple(shorten_text(line, room, _FONT) for line in kept)
 
 
 def _draw_column_name(grid: _Grid, at: int, name: str) -> list[Shape]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vitrail.engine.release_summary import format_size
 from vitrail.report.pages.page_elements import format_number
 
-_LETTER = 0.56  # of the font size: the mean width of a letter in the fonts of screens
+# Widths of letters as shares of the font size, of the widest of the fonts that screens use: a name
+# that is wider than was thought loses its first letters at the edge of the sheet.
+_NARROW, _THIN, _WIDE = "iljI'.,:;|!", 'ftr()[]{}-/ "`*', "mwMW@%\u2026\u2014"
+LETTER = 0.64  # of most letters and of digits
 
 
 @dataclass(frozen=True)
@@ -80,15 +84,32 @@ def format_count(value: float, singular: str, plural: str | None = None) -> str:
 
 
 def estimate_width(text: str, font: float) -> float:
-    """About how wide a text is drawn."""
-    return len(text) * font * _LETTER
+    """How wide a text is drawn, at most."""
+    return font * sum(map(_estimate_letter, text))
+
+
+def _estimate_letter(letter: str) -> float:
+    if letter in _NARROW:
+        return 0.35
+    if letter in _THIN:
+        return 0.41
+    if letter in _WIDE or unicodedata.east_asian_width(letter) in "WF":
+        return 1.0
+    if unicodedata.combining(letter):
+        return 0.0
+    is_latin = letter < "\u0250"
+    return (0.79 if letter.isupper() else LETTER) if is_latin else 0.9
 
 
 def shorten_text(text: str, room: float, font: float) -> str:
     """A text that fits a width, shortened in the middle where it must be."""
     plain_text = " ".join(text.split()) or "(no name)"
-    most = max(3, int(room / (font * _LETTER)))
-    if len(plain_text) <= most:
+    if estimate_width(plain_text, font) <= room or len(plain_text) <= 3:
         return plain_text
-    head = (most - 1) * 2 // 3
-    return f"{plain_text[:head]}…{plain_text[len(plain_text) - (most - 1 - head) :]}"
+    kept = len(plain_text) - 1
+    while True:
+        head = kept * 2 // 3
+        short = f"{plain_text[:head]}…{plain_text[len(plain_text) - (kept - head) :]}"
+        if kept <= 2 or estimate_width(short, font) <= room:
+            return short
+        kept -= 1

@@ -188,7 +188,7 @@ def _set_log_axis(axes: Any, places: Sequence[float]) -> None:
 
 
 def _draw_names(axes: Any, curves: Mapping[str, Curve], height: float) -> list[Any]:
-    """Each name right of the axes at the height of its line's end, joined to it by a thin line."""
+    """Each name right of the axes near the height of its line's end, beside a sample of it."""
     axes.margins(x=0.02)
     axes.autoscale_view()
     bottom, top = axes.get_ylim()
@@ -198,17 +198,13 @@ def _draw_names(axes: Any, curves: Mapping[str, Curve], height: float) -> list[A
     for index, (name, curve) in enumerate(curves.items()):
         color = COLORS[index % len(COLORS)]
         across = axes.get_yaxis_transform()
-        last = (axes.transScale + axes.transLimits).transform((curve.rounds[-1], curve.mean[-1]))[0]
-        axes.plot(
-            [last, 1.02, 1.05],
-            [ends[index], places[index], places[index]],
-            transform=axes.transAxes,
-            color=color,
-            linewidth=0.8,
-            alpha=0.7,
-            clip_on=False,
-            zorder=2,
-        )
+        axes.plot(curve.rounds[-1], curve.mean[-1], "o", color=color, markersize=3.5, zorder=4)
+        # Outside the axes and in no line's color: what leads to a name is not data.
+        outside = {"transform": axes.transAxes, "clip_on": False, "zorder": 2}
+        leader = ([1.005, 1.02], [ends[index], places[index]])
+        axes.plot(*leader, color="#999999", linewidth=0.7, linestyle=":", **outside)
+        sample = ([1.025, 1.055], [places[index], places[index]])
+        axes.plot(*sample, color=color, linestyle=DASHES[index % len(DASHES)], **outside)
         at = (1.06, bottom + places[index] * (top - bottom))
         text = _shorten(name)
         texts.append(

@@ -54,14 +54,14 @@ def draw_reliability(bins: Sequence[Bin], ece: float | None, path: Path) -> None
     top.plot([0, 1], [0, 1], color="#888888", linewidth=1, linestyle=(0, (4, 2)))
     top.bar(middle, [b.accuracy or 0.0 for b in used], width * 0.92, color=_BAR, label="accuracy")
     top.scatter(
+        middle,  # so that what lies between a bar's end and its dot is the error
         [b.confidence or 0.0 for b in used],
-        [b.accuracy or 0.0 for b in used],
         color=_GAP,
         s=16,
         zorder=3,
         label="mean confidence",
     )
-    top.set(xlim=(0, 1), ylim=(0, 1), ylabel="share that is right")
+    top.set(xlim=(0, 1), ylim=(0, 1), ylabel="share")
     title = "calibration" if ece is None else f"calibration (ECE {ece:.3f})"
     top.set_title(title, fontsize=10, loc="left")
     top.legend(loc="upper left", fontsize=8, frameon=False)

@@ -34,8 +34,9 @@ def write_headline(audit: Audit) -> tuple[Verdict, str]:
     """The verdict on the whole, and the sentence that says it."""
     finding = find_leading(audit)
     if finding is None:
-        words = "No bias seen" if count_tested(audit) else "Nothing could be tested"
-        return "clear", words
+        if not count_tested(audit):  # which must not look like a clean bill
+            return "suspect", "Nothing could be tested"
+        return "clear", "No bias seen"
     verdict = audit.verdict(finding)
     if verdict == "biased":
         return verdict, f"Bias found: {finding.label} at {finding.site}"

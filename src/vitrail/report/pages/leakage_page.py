@@ -14,7 +14,13 @@ from vitrail.attack.findings import Row
 from vitrail.attack.leakage_grid import DefenseOutcome, LeakageResults
 from vitrail.audit.map_fidelity import measure_fidelity
 from vitrail.report.pages.attack_page import ATTACK_STYLE, render_pictures
-from vitrail.report.pages.attack_table import align_columns
+from vitrail.report.pages.attack_table import (
+    align_columns,
+    format_identified,
+    format_labels,
+    format_psnr,
+    format_steps,
+)
 from vitrail.report.pages.page_elements import render_page, to_data_uri
 from vitrail.runs.opened_run import Run
 
@@ -29,6 +35,7 @@ HEADINGS = (
     "SSIM",
     "identified",
     "labels",
+    "steps",
 )
 
 
@@ -69,13 +76,13 @@ def _format_defense(outcome: DefenseOutcome) -> tuple[str, ...]:
 
 
 def _format_metrics(row: Row) -> tuple[str, ...]:
-    share = row.label_recovery
     return (
         f"{row.name} ({row.note})" if row.note else row.name,
-        f"{row.mean('psnr'):.1f} ± {row.spread('psnr'):.1f}",
+        format_psnr(row),
         f"{row.mean('ssim'):.2f}",
-        f"{100 * row.mean('identified'):.0f} %",
-        "-" if share is None else f"{100 * share:.0f} %",
+        format_identified(row),
+        format_labels(row),
+        format_steps(row) if row.threat is not None else "-",
     )
 
 

@@ -101,7 +101,7 @@ def summarize_verdict(audit: AuditJson) -> tuple[str, Html]:
     """The verdict on the whole, and the sentence that says it."""
     findings = list_findings(audit)
     if not findings:
-        return "clear", format_html("Nothing could be tested: too few images of each class.")
+        return "untested", format_html("Nothing could be tested: too few images of each class.")
     worst = max(
         findings, key=lambda f: (f["verdict"] == "biased", f["verdict"] != "clear", f["score"])
     )
@@ -110,8 +110,10 @@ def summarize_verdict(audit: AuditJson) -> tuple[str, Html]:
     if worst["verdict"] == "suspect":
         text = "Nothing certain, but a suspicion: {} at {}"
         return "suspect", format_html(text, worst["class"], worst["site"])
+    skipped = sum(len(site.get("skipped", ())) for site in audit["sites"])
+    untested = f"; {skipped} more had too few images to be tested" if skipped else ""
     return "clear", format_html(
-        "No bias seen ({} tests, one for each class of each site)", len(findings)
+        "No bias seen ({} tests, one for each class of each site{})", len(findings), untested
     )
 
 

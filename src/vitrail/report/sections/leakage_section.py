@@ -25,14 +25,18 @@ _COLUMNS: tuple[tuple[str, str], ...] = (
     ("psnr_sd", "SD"),
     ("ssim", "SSIM"),
     ("identified", "identified"),
-    ("label_recovery", "labels found"),
+    ("chance", "by chance"),
+    ("p_value", "p"),
+    ("labels", "labels"),
+    ("label_recovery", "labels that can be inferred"),
     ("images", "images"),
     ("accuracy", "accuracy of the model"),
     ("energy", "noise energy"),
     ("epsilon", "epsilon"),
     ("iterations", "steps"),
+    ("planned", "steps planned"),
 )
-_SHARES = ("identified", "label_recovery", "accuracy")
+_SHARES = ("identified", "chance", "label_recovery", "accuracy")
 Row = Mapping[str, Any]
 
 
@@ -61,6 +65,13 @@ def _list_rows(results: Mapping[str, Any], key: str) -> list[Row]:
 
 def _flatten_row(row: Row) -> dict[str, Any]:
     plain = {k: v for k, v in row.items() if v is None or isinstance(v, str | int | float)}
+    if plain.get("images") == 1:
+        plain["psnr_sd"] = None  # one image has no spread
+    luck, threat = row.get("identification"), row.get("threat")
+    if isinstance(luck, Mapping):
+        plain |= {key: luck.get(key) for key in ("chance", "p_value")}
+    if isinstance(threat, Mapping) and threat.get("sees") != "images":
+        plain["labels"] = threat.get("labels")
     if plain.get("note") and "attack" in plain:
         plain["attack"] = f"{plain['attack']} ({plain['note']})"
     return plain
@@ -88,7 +99,9 @@ def make_leakage_blocks(name: str, results: Mapping[str, Any]) -> tuple[Block, .
 
         caption = format_html(
             "How like the true images the recovered ones are; further to the right is worse for "
-            "privacy. References are images that no attack is needed for."
+            "privacy. References are images that no attack is needed for. An image is identified "
+            "if it is nearer to the one it was taken for than to all others; how often luck does "
+            "that, and the p-value of a permutation test within classes, stand beside it."
         )
         blocks.append(Figure(f"{name}-leakage", caption, draw))
     blocks.append(_make_table(name, rows))
@@ -166,8 +179,16 @@ def _make_member_tables(name: str, results: Mapping[str, Any]) -> list[Table]:
         Column("others", number=True),
     )
     keys = ("name", "target", "auc", "tpr", "fpr", "members", "others")
-    values = tuple(tuple(row.get(key) for key in keys) for row in rows)
+    values = tuple(tuple(_read_member(row, key) for key in keys) for row in rows)
     return [Table(f"{name}-members", "Who was among the images?", columns, values)]
+
+
+def _read_member(row: Row, key: str) -> Any:
+    """A value; none where so few others cannot show how rare a false alarm is."""
+    others, fpr = row.get("others"), row.get("fpr")
+    if key == "tpr" and isinstance(others, int) and isinstance(fpr, float) and others * fpr < 1:
+        return None
+    return row.get(key)
 
 
 def _make_matching_tables(name: str, results: Mapping[str, Any]) -> list[Table]:

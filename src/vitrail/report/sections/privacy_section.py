@@ -7,6 +7,7 @@ from typing import Any
 
 from vitrail.release.image_protection import describe_remark_guarantee
 from vitrail.release.ledger import is_remark, read_mechanisms
+from vitrail.release.patient_budgets import list_worst_budgets
 from vitrail.report.blocks import Block, Figure, MissingNote
 from vitrail.report.charts.chart_rows import Bar, draw_bars
 from vitrail.report.charts.chart_timeline import Event, draw_timeline
@@ -18,6 +19,7 @@ from vitrail.report.run_record import ATTACK, LEAKAGE, RunRecord
 from vitrail.report.sections.attack_pictures import render_attack_pictures
 from vitrail.report.sections.leakage_section import make_leakage_blocks
 from vitrail.report.sections.privacy_budgets import make_budget_blocks
+from vitrail.report.sections.training_section import PRIVATE_FIGURES
 
 KIND_WORDS = {
     "release": "update",
@@ -198,6 +200,10 @@ def _make_guarantee_blocks(record: RunRecord) -> tuple[Block, ...]:
     budgets = make_budget_blocks(record.name, lines)
     if budgets:
         blocks += budgets
+        blocks += [
+            el("p", f"No guarantee for a patient: {budget.sentence()}.", class_="note")
+            for budget in list_worst_budgets(record.ledgers)
+        ]
         if any(line.get("secret") == "simulated" for _, line in lines):
             blocks.append(el("p", _SIMULATED, class_="note"))
     elif not proven and not parts:
@@ -212,11 +218,33 @@ def _make_guarantee_blocks(record: RunRecord) -> tuple[Block, ...]:
         format_count(rest, "release"),
         f"{len(lines):,}",
     )
+    nothing = "Of what left, nothing: every release is covered by the proof above."
     blocks += [
         Html("<h3>Without a formal guarantee</h3>"),
-        el("p", rest_sentence if rest else "Nothing: every release is covered by the proof above."),
+        el("p", rest_sentence if rest else nothing),
     ]
+    if record.has_private_metrics:
+        blocks.append(el("p", PRIVATE_FIGURES))
     return tuple(blocks)
+
+
+def name_guarantee(record: RunRecord) -> tuple[str, str]:
+    """The guarantee on what left, as (a word, what it is about): "none" is no guarantee at all."""
+    lines = list_ledger_lines(record)
+    if not lines:
+        return "nothing", "has left a site"
+    proven = sum(is_formal(line) for _, line in lines)
+    if proven == len(lines):
+        return "formal", "guarantee on what left"
+    in_part = proven or any(_is_part(line) for _, line in _list_lines_and_remarks(record))
+    return (
+        ("in part", "formal guarantee on what left")
+        if in_part
+        else (
+            "none",
+            "formal guarantee on what left",
+        )
+    )
 
 
 def _is_part(line: Mapping[str, Any]) -> bool:

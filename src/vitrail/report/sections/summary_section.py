@@ -13,8 +13,7 @@ from vitrail.report.sections.comparison_section import write_comparison_sentence
 from vitrail.report.sections.leakage_section import flatten_attack_rows, is_reference
 from vitrail.report.sections.participation_section import write_participation_sentence
 from vitrail.report.sections.privacy_section import (
-    is_formal,
-    list_ledger_lines,
+    name_guarantee,
     write_release_sentence,
 )
 from vitrail.sweep.compare_runs import Comparison
@@ -68,8 +67,6 @@ def _render_tiles(record: RunRecord) -> Html:
     totals = [record.get_total(site, "bytes_up") for site in record.run.sites]
     sent = [total for total in totals if total is not None]
     audit = record.results.get(AUDIT)
-    lines = list_ledger_lines(record)
-    proven = bool(lines) and all(is_formal(line) for _, line in lines)
     tiles = [
         _make_sites_tile(record),
         (
@@ -78,14 +75,14 @@ def _render_tiles(record: RunRecord) -> Html:
         ),
         (
             format_percent(value),
-            f"accuracy on {where}" if value is not None else "accuracy: not known yet",
+            f"accuracy on {where}" if value is not None else "accuracy: not known",
         ),
         (format_bytes(max(sent) if sent else None), _SENT[record.run.end]),
         (
             _NO_AUDIT[record.run.end] if audit is None else _describe_verdict(audit),
             "audit for shortcuts that one site taught",
         ),
-        ("formal" if proven else "empirical" if lines else "nothing", "guarantee on what left"),
+        name_guarantee(record),
     ]
     return el("ul", *(el("li", el("b", b), el("span", s)) for b, s in tiles), class_="tiles")
 
@@ -102,7 +99,8 @@ def _describe_verdict(audit: object) -> str:
     if not list_findings(audit):
         return "not tested"
     verdict, _ = summarize_verdict(audit)
-    return {"biased": "bias found", "suspect": "suspicion", "clear": "no bias seen"}[verdict]
+    words = {"biased": "bias found", "suspect": "suspicion", "clear": "no bias seen"}
+    return words.get(verdict, "not possible")
 
 
 def find_newest_accuracy(record: RunRecord) -> tuple[float | None, str]:
@@ -139,9 +137,10 @@ def _write_training_sentence(record: RunRecord) -> Html:
 def _write_accuracy_sentence(record: RunRecord) -> Html:
     value, where = find_newest_accuracy(record)
     if value is None:
-        return format_html(
-            "No model has been evaluated yet, so nothing can be said about how good it is."
-        )
+        why = "No model has been evaluated yet"
+        if record.run.finished:
+            why = "No figure of a model is at hand, because no test image was held out or told of"
+        return format_html("{}, so nothing can be said about how good it is.", why)
     images = _count_tested_images(record)
     interval = ""
     if images:
@@ -149,12 +148,15 @@ def _write_accuracy_sentence(record: RunRecord) -> Html:
         reach = f"{format_percent(low, 0)} to {format_percent(high, 0)}"
         interval = f" (95 % interval {reach} over {images:,} images)"
     chance = 1 / max(1, len(record.run.classes))
+    is_from_sites = not record.run.curve("accuracy", "server")
+    kept = " The sites told this to nobody." if record.has_private_metrics and is_from_sites else ""
     return format_html(
-        "It is right in {} of {}{}; guessing would be right in about {}.",
+        "It is right in {} of {}{}; guessing would be right in about {}.{}",
         el("b", format_percent(value)),
         where,
         interval,
         format_percent(chance, 0),
+        kept,
     )
 
 
@@ -195,6 +197,8 @@ def _write_audit_sentence(record: RunRecord) -> Html:
     if audit is None:
         return format_html("Nobody has asked yet whether a site taught the model a shortcut.")
     verdict, words = summarize_verdict(audit)
+    if verdict == "untested":
+        return format_html("The audit: {}", words)
     if verdict == "clear":
         return format_html("The audit: {}. That is no proof of absence.", words)
     worst = max(list_findings(audit), key=lambda f: (f["verdict"] == "biased", f["score"]))

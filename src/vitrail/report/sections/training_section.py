@@ -27,12 +27,26 @@ _FAINT = 8  # sites beyond this many are context, not lines with names
 def make_training_blocks(record: RunRecord) -> tuple[Block, ...]:
     """Curves, sites, the partition, cost, refusals."""
     return (
+        *_make_private_note(record),
         *_make_curve_blocks(record),
         *_make_site_blocks(record),
         *_make_partition_blocks(record),
         *_make_cost_blocks(record),
         *_make_missed_blocks(record),
     )
+
+
+PRIVATE_FIGURES = (
+    "Figures of single sites on this page (accuracy, loss, training images by class) never left "
+    "their sites: no release carries them. They can be read here because this is a simulation "
+    "whose sites lie on one machine. No proof covers them, so whoever passes this page on "
+    "publishes them."
+)
+
+
+def _make_private_note(record: RunRecord) -> tuple[Block, ...]:
+    """Where figures stayed at the sites: that the page shows what nobody received."""
+    return (el("p", PRIVATE_FIGURES, class_="note"),) if record.has_private_metrics else ()
 
 
 def _make_curve_blocks(record: RunRecord) -> tuple[Block, ...]:
@@ -105,7 +119,8 @@ def _make_site_blocks(record: RunRecord) -> tuple[Block, ...]:
     if values:
         caption = format_html(
             "Accuracy of each site's last model on its own test images, with exact 95 % intervals "
-            "over images: small sites are uncertain, not bad."
+            "over images: small sites are uncertain, not bad.{}",
+            " No site told this to anybody." if record.has_private_metrics else "",
         )
 
         def draw(width: float) -> Drawing:
@@ -158,7 +173,7 @@ def make_site_table(record: RunRecord) -> Table:
                 record.get_last(site, "accuracy"),
                 record.get_last(site, "balanced_accuracy"),
                 record.get_last(site, "auroc"),
-                len([r for r in record.list_site_rows(site) if r.get("steps") is not None]),
+                record.count_rounds(site),
                 record.get_total(site, "bytes_up"),
                 record.get_total(site, "seconds"),
             )
@@ -211,7 +226,8 @@ def _make_partition_blocks(record: RunRecord) -> tuple[Block, ...]:
         for name, images in zip(classes, row, strict=True)
     )
     table = Table(f"{record.name}-partition", "Training images by site and class", columns, rows)
-    caption = format_html("Training images that each site holds of each class.")
+    kept = " No site told this to anybody." if record.has_private_metrics else ""
+    caption = format_html("Training images that each site holds of each class.{}", kept)
     return (
         Html("<h3>Who holds what</h3>"),
         Figure(f"{record.name}-partition", caption, draw, table),
