@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import tomli_w
 from PIL import Image
-from tests.test_docs import pages
 
 import vitrail
 from vitrail.attack.leakage_grid import load_leakage
@@ -25,6 +24,11 @@ COMMAND = re.compile(r"^ +(vitrail .*)$", re.M)
 TOML = re.compile(r"^( *)```toml\n(.*?)^ *```", re.M | re.S)
 SITES = {f"site-{n:02d}": 15 for n in range(4)}
 CLASSES = ("airplane", "bird", "cat")
+
+
+def pages(project):
+    found = (project / "docs").rglob("*.md")
+    return sorted([project / "README.md", project / "CONTRIBUTING.md", *found])
 
 
 def read_commands(page):
@@ -161,6 +165,7 @@ ELSEWHERE = {  # the first words of lines that other tests play, and why they ar
     "attack runs/mine --attacks denoise": "needs a run that shares images; tests/attack",
     "attack RUN --attacks denoise": "needs a run that shares images; tests/attack",
     "explain north-site": "the folder of a real site; tests/flower/test_afterwards.py",
+    "ledger north-site": "the folder of a real site; tests/flower/test_ledger_heads.py",
     "audit north-site": "the folder of a real site; tests/flower/test_afterwards.py",
 }
 FEWER = {  # words that make a line small
@@ -175,6 +180,9 @@ GUIDES = (
     "docs/how-to/audit-a-federation.md",
     "docs/how-to/debias-a-federation.md",
     "docs/how-to/explain-a-prediction.md",
+    "docs/how-to/hand-a-model-on.md",
+    "docs/how-to/it-department.md",
+    "docs/how-to/manage-keys.md",
     "docs/how-to/private-run.md",
     "docs/how-to/put-a-defense-at-the-door.md",
     "docs/how-to/read-a-report.md",
@@ -182,6 +190,8 @@ GUIDES = (
     "docs/how-to/run-a-real-federation.md",
     "docs/how-to/share-images.md",
     "docs/how-to/use-your-own-images.md",
+    "docs/how-to/verify-a-ledger.md",
+    "docs/how-to/watch-a-real-federation.md",
     "docs/how-to/write-a-data-source.md",
     "docs/how-to/write-a-method.md",
     "docs/how-to/write-a-section.md",
@@ -206,6 +216,7 @@ def desk(tmp_path_factory):
             pixels = draw.integers(0, 256, (16, 16, 3), np.uint8)
             Image.fromarray(pixels).save(folder / "PATH" / label / f"{n}.png")
     shutil.copy(folder / "PATH" / "cat" / "0.png", folder / "bird.png")
+    shutil.copytree(folder / "PATH" / "cat", folder / "FOLDER")
     return folder
 
 

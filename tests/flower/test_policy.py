@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 
 import pytest
 from typer.testing import CliRunner
@@ -213,3 +214,13 @@ def test_policy_check_names_each_line_and_its_code_is_1(birds, tmp_path):
     assert result.exit_code == 1 and "ok     policy.rounds = 5" in result.output
     assert "BREAKS policy.epsilon: epsilon 8 of 'dp-sgd' is over 2" in result.output
     assert "BREAKS policy.signers: 'officer' has not signed them" in result.output
+
+
+def test_the_policy_of_the_guide_is_one(birds, tmp_path, project):
+    """Every line that there is stands in the guide, and the guide has no other."""
+    page = (project / "docs/how-to/run-a-real-federation.md").read_text()
+    block = page.split("    [policy]\n")[1].split("\n\n")[0]
+    home = birds.home("north", tmp_path)
+    home.file.write_text(home.file.read_text() + "[policy]\n" + textwrap.dedent(block) + "\n")
+    policy = SiteConfig.open(home.file).policy
+    assert policy.model_fields_set == set(SitePolicy.model_fields) - {"lifetime_epsilon"}
