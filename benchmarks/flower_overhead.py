@@ -110,10 +110,14 @@ class BenchmarkFederation:
             tree |= {"data": {**tree["data"], **source}, "partition": {"kind": "column"}}
         return parse(tree, self.root)
 
-    def make_site_config(self, name: str, folder: Path) -> SiteConfig:
+    def make_site_config(self, name: str, folder: Path, called: str = "") -> SiteConfig:
         site_config = SiteConfig.open(self.root / f"{name}.toml")
         return WillingSite(
-            site_config.file, site_config.name, site_config.data, site_config.run, folder / name
+            site_config.file,
+            site_config.name,
+            site_config.data,
+            site_config.run,
+            folder / (called or name),
         )
 
 
