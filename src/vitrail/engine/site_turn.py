@@ -32,6 +32,7 @@ from vitrail.models.network import Network
 from vitrail.release import DEFENSES
 from vitrail.release.asset import Asset
 from vitrail.release.door import Door
+from vitrail.release.ledger import Ledger
 from vitrail.release.masker import WithheldError
 from vitrail.release.message import Schema
 from vitrail.rng import Key, derive_site_key
@@ -87,8 +88,7 @@ class Host:
         stage = self.plan.stage_at(task.round)
         ctx = self.plan.context(task.round, task.sites)
         folder = SiteFolder(self.folder, task.site)
-        # A GPU does not repeat itself to the bit, so there a resumed round is another release.
-        ledger = folder.ledger(self.inputs.device.type == "cpu", durable=self.plan.private)
+        ledger = self._open_ledger(folder)
         door = Door(task.site, ledger, self.defenses, self.plan.config.release.defenses)
         masking = self._masking(task, down, folder)
         if masking is not None:
@@ -127,6 +127,12 @@ class Host:
         if masking is None:
             return Reply(update, kept)
         return Reply(**vars(masking.answer(door, update, kept)))
+
+    def _open_ledger(self, folder: SiteFolder) -> Ledger:
+        """A GPU does not repeat itself to the bit, so there a resumed round of a simulation is
+        another release; a real site answers a round once, wherever it computes."""
+        strict = self.root is not None or self.inputs.device.type == "cpu"
+        return folder.ledger(strict, durable=self.plan.private)
 
     def _masking(self, task: Task, down: RoundMessage, folder: SiteFolder) -> SiteMasking | None:
         """The masks of a turn whose update leaves under some; a message cannot ask for it

@@ -33,6 +33,8 @@ AGREED_DATA_KEYS = ("bits",)
 deep files are is a fact of each site's scanner, so each site decides unless all have agreed."""
 SITE_RUN_KEYS = ("workers", "device", "plugins", "record_updates", "checkpoint_every")
 """Keys of `[run]` that are each machine's own business."""
+PACKAGED_WEIGHTS = (None, "imagenet")
+"""Weights that everybody can have: never a file, which the others do not see."""
 _NEEDED = ("classes", "image_size", "channels")
 _SECTIONS = ("model", "method", "optimizer", "aggregate", "release", "debias", "run")
 
@@ -48,7 +50,7 @@ def make_terms(config: Config) -> Terms:
             )
     if config.bias:
         raise ConfigError("biases are injected in simulations only", where="bias")
-    if config.model.weights not in (None, "imagenet"):
+    if config.model.weights not in PACKAGED_WEIGHTS:
         raise ConfigError(
             "a weights file of the coordinator is not at the sites",
             where="model.weights",
@@ -136,6 +138,8 @@ def merge_terms(
                 hint="Take it out of the site's file.",
             )
     forbidden = sorted((set(terms["data"]) - set(fixed)) | (set(terms["run"]) & set(SITE_RUN_KEYS)))
+    if terms["model"].get("weights") not in PACKAGED_WEIGHTS:
+        forbidden.append("weights")  # a file, which would be one of the site's
     if forbidden:
         raise ConfigError(
             f"the coordinator's terms say {forbidden[0]!r}, which is for the site alone to say"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
+
+_DEPTH = 3  # message, records, record
 
 
 class DiskObjectStore(InMemoryObjectStore):
@@ -14,6 +17,16 @@ class DiskObjectStore(InMemoryObjectStore):
         super().__init__()
         self.folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def preregister(self, run_id: int, object_tree: ObjectTree) -> list[str]:
+        """Take the objects of one of our messages: three, one inside the other. A tree that refers
+        to one object many times, level by level, would never be walked to its end."""
+        node, depth = object_tree, 1
+        while node.children:
+            if len(node.children) > 1 or depth >= _DEPTH:
+                raise ValueError("this is not the tree of one of our messages")
+            node, depth = node.children[0], depth + 1
+        return super().preregister(run_id, object_tree)
 
     def put(self, object_id: str, object_content: bytes) -> None:
         """Check an object as Flower does, then write it to its file."""

@@ -19,6 +19,7 @@ from vitrail.flower.carrier import (
 )
 from vitrail.flower.coordinator.fleet_server import FleetServer
 from vitrail.flower.link import Answered, MakeMessage
+from vitrail.flower.plain_text import clean_text
 
 _ONLINE = "online"
 _POLL_SECONDS = 0.1
@@ -174,14 +175,14 @@ class FleetLink:
     def _read(self, reply_id: str, node: int) -> bytes | MissingReply | None:
         """What a reply holds; None while parts of it are on their way."""
         state, run = self.server.state, self.server.run_id
-        tree = state.object_store.get_object_tree(reply_id)
-        objects = fetch_objects(tree, lambda object_id: state.get_object(run, object_id))
-        if objects is None:
-            return None
         try:
+            tree = state.object_store.get_object_tree(reply_id)
+            objects = fetch_objects(tree, lambda object_id: state.get_object(run, object_id))
+            if objects is None:
+                return None
             reply = unpack_message(reply_id, objects)
-        except (ValueError, KeyError, TypeError) as err:
-            return MissingReply(f"its message cannot be read ({err!s:.200})")
+        except Exception as err:  # whatever Flower makes of a site's bytes costs that site alone
+            return MissingReply(clean_text(f"its message cannot be read ({err!r:.200})"))
         raw = unwrap_bytes(reply)
         if raw is None or reply.metadata.src_node_id != node:
             return MissingReply("its message holds nothing of ours")

@@ -15,6 +15,7 @@ from vitrail.flower.site.policy import SitePolicy, classify_unit
 from vitrail.flower.site.site_config import SiteConfig
 from vitrail.flower.terms_file import read_terms
 from vitrail.flower.terms_signature import TermsSignature, find_valid_signers
+from vitrail.release.accounting.promise import SERVER
 
 CLASS_COUNTS = "counts/classes"
 
@@ -82,7 +83,7 @@ def _check_what_leaves(policy: SitePolicy, plan: Plan) -> Iterator[PolicyBreach]
     kept = dict.fromkeys(field.name for s in plan.stages for field in s.schema.up_kept)
     if not policy.images and kept:
         yield PolicyBreach("images", f"{', '.join(kept)} would leave one by one")
-    told = [*plan.setting.told, *_list_fields(plan, CLASS_COUNTS)]
+    told = [*plan.setting.told, *_list_fields(plan, CLASS_COUNTS), *_list_labels(plan)]
     if not policy.histograms and told:
         yield PolicyBreach("histograms", f"{', '.join(dict.fromkeys(told))} would leave")
     if not policy.audits and is_audited(plan):
@@ -101,6 +102,15 @@ def _check_what_leaves(policy: SitePolicy, plan: Plan) -> Iterator[PolicyBreach]
 
 def _list_fields(plan: Plan, start: str) -> list[str]:
     return [f.name for s in plan.stages for f in s.schema.up if f.name.startswith(start)]
+
+
+def _list_labels(plan: Plan) -> list[str]:
+    """What tells the classes of images one by one or by number beside what a method counts."""
+    labels = [f.name for s in plan.stages for f in s.schema.up_kept if f.name.endswith("/targets")]
+    return [
+        *labels,
+        *(["the images of each class in tables for audits"] if is_audited(plan) else []),
+    ]
 
 
 def _check_sums(policy: SitePolicy, plan: Plan) -> Iterator[PolicyBreach]:
@@ -137,6 +147,12 @@ def _check_proof(
     for defense in formal:
         forecast = defense.forecast(site, max(1, examples or 1))
         name, unit = defense.name, classify_unit(str(forecast["unit"]))
+        if forecast["against"] != SERVER:
+            yield PolicyBreach(
+                asked[0],
+                f"the noise of {name!r} is the coordinator's to add: it hides nothing from it",
+            )
+            continue
         if policy.mechanisms is not None and name not in policy.mechanisms:
             yield PolicyBreach("mechanisms", f"{name!r} does not count here")
         if policy.units is not None and unit not in policy.units:

@@ -36,7 +36,7 @@ from vitrail.engine.tasks import Reply, RoundMessage, Task
 from vitrail.engine.workers.make_pool import make_host
 from vitrail.engine.workers.pool import InProcessPool
 from vitrail.errors import VitrailError
-from vitrail.files import write_json, write_text
+from vitrail.files import make_folder_name, write_json, write_text
 from vitrail.flower.envelope import (
     Farewell,
     Hello,
@@ -76,6 +76,7 @@ from vitrail.secure_aggregation.cohort import Signer
 from vitrail.secure_aggregation.masking import announce_key
 
 Answer = tuple[dict[str, Any], Mapping[str, Tensor]]
+_LONGEST_NAME = 64
 
 
 @dataclass(frozen=True)
@@ -115,9 +116,10 @@ class SiteServer:
         tensors: Mapping[str, Tensor] = {}
         try:
             message = unseal(raw)
-            run, asked = message.run, message.kind
+            run, asked = message.run[:_LONGEST_NAME], message.kind
             if message.site != site:
                 raise Refusal(f"this is site {site!r}, and the message is for {message.site!r:.40}")
+            _check_run_name(message.run)
             body, tensors = self._handler(message.kind)(message)
             kind = message.kind
             with contextlib.suppress(Exception):  # what is shown must not keep the answer back
@@ -161,6 +163,8 @@ class SiteServer:
             raise Refusal("this run has begun here under other terms")
         signed = find_valid_signers(asked.terms, asked.signatures, self.keys)
         self._check_policy(message.run, make_agreed_plan(loaded)[0], signed)
+        if not begun:
+            self._current = None  # other terms may have been refused under this name
         site_run = self._open_run(message.run, folder.open() if begun else loaded)
         self._check_policy(message.run, site_run.plan, signed, self._count_images(site_run))
         if not begun and not self._is_agreed(message.run, asked, site_run):
@@ -380,6 +384,13 @@ class SiteServer:
         host.root, host.run, host.signer = self._root(), run, self.signer
         self._host = attach_features(host, site_run.federation)
         return self._host
+
+
+def _check_run_name(run: str) -> None:
+    """A run has one name and one folder: noise is drawn by the name, so a second name for a folder
+    would draw it anew for a round that was answered."""
+    if make_folder_name(run) != run or run != run.lower():
+        raise Refusal(f"{run!r:.40} is no name of a run: small letters and digits")
 
 
 def _check_versions(theirs: Mapping[str, str]) -> None:
