@@ -224,3 +224,20 @@ def test_the_policy_of_the_guide_is_one(birds, tmp_path, project):
     home.file.write_text(home.file.read_text() + "[policy]\n" + textwrap.dedent(block) + "\n")
     policy = SiteConfig.open(home.file).policy
     assert policy.model_fields_set == set(SitePolicy.model_fields) - {"lifetime_epsilon"}
+
+
+def test_a_policy_that_was_tightened_ends_a_run_that_has_begun(birds, tmp_path):
+    """Refuted by a site that goes on under terms it would no longer agree to."""
+    loop = birds.loop(tmp_path)
+
+    def tighten(progress):
+        if progress.round == 1:
+            config = loop.stations["north"].config
+            object.__setattr__(config, "policy", SitePolicy(methods=("myth-gm",)))
+            loop.stations["north"] = SiteServer(config, seeded=True)  # started again
+
+    run = {"rounds": 3, "batch_size": 8, "seed": 5}
+    coordinator = birds.coordinator(run=run)
+    run_federation(loop, coordinator, tmp_path / "run", sites=3, on_round=tighten)
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "round 2: without north: it says: the terms break this site's policy" in log

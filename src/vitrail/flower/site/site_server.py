@@ -108,6 +108,7 @@ class SiteServer:
         self._current: tuple[str, _SiteRun] | None = None
         self._host: Host | None = None
         self._shares: Shares | None = None
+        self._held_to_policy = ""  # the run whose terms were compared with the policy last
 
     def answer(self, raw: bytes) -> bytes:
         """The reply to a message; that there is none is a reply too, with the kind of reason."""
@@ -264,6 +265,10 @@ class SiteServer:
         if problem := self.config.limits.find_problem(self.config.folder):
             raise Refusal(problem)
         site_run = self._open_run(message.run, folder.open())
+        if self._held_to_policy != message.run:  # it may have been tightened since the run began
+            signers, examples = self.config.policy.signers, self._count_images(site_run)
+            self._check_policy(message.run, site_run.plan, signers, examples)
+            self._held_to_policy = message.run
         _check_versions(asked.versions)
         _check_task(task, site_run.plan, self.config.policy)
         self._hear_shares(folder, asked.shares)
