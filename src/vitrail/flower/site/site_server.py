@@ -49,6 +49,7 @@ from vitrail.flower.envelope import (
 )
 from vitrail.flower.run_terms import (
     find_missing_classes,
+    get_runtime,
     has_local_reference,
     is_audited,
     make_agreed_plan,
@@ -152,7 +153,7 @@ class SiteServer:
     def _hello(self, message: OpenedMessage) -> Answer:
         """Agree to the terms, or not; read the images; tell what the method asks for."""
         asked = Hello.read(message)
-        _check_versions(asked.versions)
+        _check_versions(asked.versions, get_runtime(asked.terms))
         folder = self.config.run_folder(message.run)
         begun = folder.config_file.exists()
         loaded = self.config.merge_terms(asked.terms, begun)
@@ -255,7 +256,7 @@ class SiteServer:
         if problem := self.config.limits.find_problem(self.config.folder):
             raise Refusal(problem)
         site_run = self._open_run(message.run, folder.open())
-        _check_versions(asked.versions)
+        _check_versions(asked.versions, site_run.plan.config.model.runtime)
         _check_task(task, site_run.plan, self.config.policy)
         self._hear_shares(folder, asked.shares)
         stage = "closing" if closing else site_run.plan.stage_at(task.round).stage.name
@@ -377,9 +378,9 @@ class SiteServer:
         return self._host
 
 
-def _check_versions(theirs: Mapping[str, str]) -> None:
+def _check_versions(theirs: Mapping[str, str], runtime: str) -> None:
     """Refuse another version at the other end before anything is computed."""
-    if conflict := find_version_conflict(theirs):
+    if conflict := find_version_conflict(theirs, runtime):
         raise Refusal(conflict, hint="Install the same versions everywhere.")
 
 
