@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from vitrail.config.added_keys import added
 from vitrail.config.section import Count, NonNegative, Positive, Section
 
 
@@ -72,6 +73,9 @@ class Model(Section):
     """Normalization layers are averaged, stay home, or are GroupNorm instead."""
     cache_features: bool = True
     """Compute a frozen backbone's features once and keep them on disk."""
+    runtime: Literal["auto", "torch", "onnx"] = added("torch")
+    """What computes frozen stages: PyTorch, or onnxruntime on a CPU; auto: the latter for cached
+    features where it is installed."""
     prototypes: Prototypes = Prototypes()
     """See `[model.prototypes]`."""
     subspaces: Subspaces = Subspaces()

@@ -369,6 +369,10 @@ class Config(Section):
                 "data.augment draws random views, which cached features cannot follow: "
                 "set model.cache_features = false, or use data.views, a fixed list"
             )
+        if model.runtime == "onnx" and not model.frozen:
+            raise ValueError(
+                'model.runtime = "onnx" computes frozen stages, and nothing is: set model.frozen'
+            )
         _check_public(data.public)
         if self.debias.last_rounds >= self.run.rounds > 0:
             raise ValueError("debias.rounds are the last of run.rounds, which must be more")

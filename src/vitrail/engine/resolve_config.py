@@ -12,11 +12,15 @@ import torch
 
 from vitrail.config import Config, Loaded, to_stored_tree
 from vitrail.config.added_keys import write_new_defaults
-from vitrail.config.schema import Data, Release
+from vitrail.config.schema import Data, Model, Release
 from vitrail.errors import ConfigError
 from vitrail.methods.base.method import resolve_method_options
+from vitrail.models import BACKBONES
+from vitrail.models.onnx_prefix import find_missing_package
 from vitrail.registry import load_plugins
 from vitrail.release.defenses.defense import DEFENSES, make_defense
+
+_OURS = "vitrail.models."  # backbones that are known to give the same features in every runtime
 
 
 def resolve_config(loaded: Loaded) -> Config:
@@ -26,7 +30,9 @@ def resolve_config(loaded: Loaded) -> Config:
     """
     load_plugins(loaded.config.run.plugins, loaded.base, loaded.stored)
     config = make_paths_absolute(replace(loaded, config=resolve_method_options(loaded)))
-    resolved = config.model_copy(update={"release": _resolve_release(config)})
+    resolved = config.model_copy(
+        update={"release": _resolve_release(config), "model": _resolve_runtime(config)}
+    )
     resolved.mark_stored(())
     return resolved
 
@@ -44,6 +50,27 @@ def _resolve_release(config: Config) -> Release:
     }
     named = {name: table for name, table in filled.items() if table}
     return type(release).model_validate({**release.model_dump(), **named})
+
+
+def _resolve_runtime(config: Config) -> Model:
+    """The section `[model]` with what computes its frozen stages, decided once and for all."""
+    model = config.model
+    missing = find_missing_package()
+    if model.runtime == "onnx" and missing and not config.is_stored:
+        raise ConfigError(
+            f"the package {missing} is not installed",
+            where="model.runtime",
+            hint='Install it with `pip install \'vitrail[onnx]\'`, or use "auto" or "torch".',
+        )
+    if model.runtime != "auto":
+        return model
+    on_cpu = config.run.device == "cpu" or (
+        config.run.device == "auto" and not torch.cuda.is_available()
+    )
+    cached = bool(model.frozen) and model.cache_features
+    known = model.backbone in BACKBONES and BACKBONES[model.backbone].__module__.startswith(_OURS)
+    chosen = "onnx" if cached and known and on_cpu and missing is None else "torch"
+    return model.model_copy(update={"runtime": chosen})
 
 
 def resumable_config(config: Config) -> Config:

@@ -133,6 +133,7 @@ def compare_with_random(
 def randomize_network(network: Network, key: Key) -> Network:
     """A copy whose parameters are drawn anew, each tensor with its own mean and SD."""
     randomized = copy.deepcopy(network)
+    randomized.runtime = "torch"  # used once: not worth an export
     with torch.no_grad():
         for name, tensor in randomized.named_parameters():
             noise = torch.randn(tensor.shape, generator=key.at(name).torch()).to(tensor)

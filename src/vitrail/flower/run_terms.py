@@ -69,6 +69,13 @@ def make_terms(config: Config) -> Terms:
     }
 
 
+def get_runtime(terms: Terms) -> str:
+    """What some terms, as they came, compute frozen stages with."""
+    model = terms.get("model")
+    runtime = model.get("runtime") if isinstance(model, Mapping) else None
+    return "onnx" if runtime == "onnx" else "torch"
+
+
 def resolve_terms(loaded: Loaded) -> Loaded:
     """A configuration as a real federation runs it: every default filled in, and a bound on how
     much a site counts, because the number of its images is its own claim."""

@@ -13,6 +13,7 @@ from vitrail.errors import ConfigError, suggest_name
 from vitrail.models.backbone import Backbone, Norm
 from vitrail.models.build import build_backbone
 from vitrail.models.heads.head import HEADS, Head, Outputs
+from vitrail.models.onnx_prefix import PrefixSessions, describe_runtime
 from vitrail.models.weights import load_weights
 from vitrail.rng import Key, seed_torch
 from vitrail.threads import one_thread
@@ -39,6 +40,8 @@ class Network(nn.Module):
         self.channels = backbone.channels if channels is None else channels  # of the last map
         self.pools_in_prefix = cut == self.end and isinstance(neck, nn.Identity)
         self._any_layout = channels_last_is_safe(self)
+        self.runtime: Literal["torch", "onnx"] = "torch"  # what `prefix` is computed with
+        self._sessions = PrefixSessions()
         for name, parameter in self.named_parameters():
             if self.is_frozen(name):
                 parameter.requires_grad_(False)
@@ -50,15 +53,26 @@ class Network(nn.Module):
         stage = self.backbone.stage_of(tensor.removeprefix("backbone."))
         return stage not in {name for name, _ in self.backbone.stages()[self.cut : self.end]}
 
-    def prefix(self, x: Tensor) -> Tensor:
-        """The frozen stages, without gradients and with their statistics as they are."""
+    def prefix(self, x: Tensor, pooled: bool = True) -> Tensor:
+        """The frozen stages, without gradients and with their statistics as they are.
+
+        Where the head's first step is theirs too, `pooled = False` gives the map before it.
+        With the runtime "onnx" by onnxruntime; while the network is traced, and in double
+        precision, by PyTorch.
+        """
         if self.cut == 0:
             return x
+        if self.runtime == "onnx" and x.dtype == torch.float32 and not _is_traced():
+            return self._sessions.run(self, x, pooled)
+        return self.run_prefix_in_torch(x, pooled)
+
+    def run_prefix_in_torch(self, x: Tensor, pooled: bool = True) -> Tensor:
+        """The frozen stages by PyTorch, whatever the runtime is."""
         with torch.no_grad():
             x = self._set_memory_format(x)
             for _, step in self.backbone.stages()[: self.cut]:
                 x = step(x)
-            return self.head.reduce(x) if self.pools_in_prefix else x
+            return self.head.reduce(x) if self.pools_in_prefix and pooled else x
 
     def rest(self, z: Tensor) -> Outputs:
         """What is trained: the remaining stages, the neck and the head."""
@@ -94,6 +108,10 @@ class Network(nn.Module):
                 if name and self.backbone.stage_of(name) not in trained:
                     module.training = False
         return self
+
+
+def _is_traced() -> bool:
+    return torch._C._get_tracing_state() is not None or torch.compiler.is_compiling()
 
 
 def channels_last_is_safe(network: nn.Module) -> bool:
@@ -139,7 +157,12 @@ def make_network(
     depth = _count_channels(backbone, channels, end)
     with seed_torch(key.at("head")):
         neck, top = HEADS[head](depth, classes, model)
-    return Network(backbone, neck, top, cut, end, depth), card
+    network = Network(backbone, neck, top, cut, end, depth)
+    if model.runtime == "onnx":
+        network.runtime = "onnx"
+    if cut:
+        card["runtime"] = describe_runtime(network.runtime)
+    return network, card
 
 
 def _count_stages(backbone: Backbone, model: Model, key: Literal["frozen", "until"]) -> int:

@@ -167,7 +167,7 @@ def _build_model(
     try:
         shown, classes = card["input"], card["classes"]
         _, channels, size, _ = shown["shape"]
-        model = Model.model_validate_json(json.dumps(card["model"]))
+        model = Model.model_validate_json(json.dumps({**card["model"], "runtime": "torch"}))
         network, _ = make_network(
             model, card["head"], channels, len(classes), derive_server_key(0).at("export")
         )

@@ -26,7 +26,10 @@ def compute_backbone_maps(network: Network, batches: Iterable[Tensor]) -> Tensor
     network.eval()
     maps = []
     for x in batches:
-        for _, step in network.backbone.stages()[: network.end]:
+        first = 0
+        if network.runtime == "onnx":
+            x, first = network.prefix(x, pooled=False), network.cut
+        for _, step in network.backbone.stages()[first : network.end]:
             x = step(x)
         maps.append(x)
     return torch.cat(maps).clone()

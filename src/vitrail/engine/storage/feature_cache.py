@@ -20,6 +20,7 @@ from vitrail.errors import RunError
 from vitrail.files import report_write_errors
 from vitrail.local.inputs import Rows, to_file_layout
 from vitrail.models.network import Network
+from vitrail.models.onnx_prefix import describe_runtime, open_session
 
 _CHUNK = 32
 _VERSION = 2
@@ -37,9 +38,9 @@ def ensure_feature_cache(
     """The features of all images as a file [images, views, ...], computed if it is not there yet.
 
     Maps lie channels last in it. The file is named by a digest of pixels, frozen weights,
-    normalization and views, so that runs on the same images share it and nothing stale is read.
-    Where a bias was injected and the features of the images before it are there, only chunks that
-    it touched are computed.
+    normalization, views and runtime, so that runs on the same images share it and nothing stale
+    is read. Where a bias was injected and the features of the images before it are there, only
+    chunks that it touched are computed.
     """
     views = plan.config.data.views
     path = (
@@ -47,6 +48,10 @@ def ensure_feature_cache(
     )
     if path.exists():
         return path
+    if network.runtime == "onnx" and len(federation.images):
+        height, width, channels = federation.images.images.shape[1:]
+        shape = (int(channels), int(height), int(width))
+        open_session(network, shape, network.pools_in_prefix)  # exported here; workers find it
     rows = np.arange(len(federation.images), dtype=np.int64)
     chunks = split_rows(rows, _CHUNK)
     before, known, chunks = _find_reusable_chunks(plan, network, federation, chunks)
@@ -58,9 +63,9 @@ def ensure_feature_cache(
                 for at, features in enumerate(pool.prefix(chunks, view)):
                     values = to_file_layout(features)
                     if target is None:
-                        shape = (len(rows), len(views), *values.shape[1:])
-                        _check_room(path.parent, 4 * int(np.prod(shape)))
-                        target = open_memmap(temporary, "w+", np.float32, shape)
+                        size = (len(rows), len(views), *values.shape[1:])
+                        _check_room(path.parent, 4 * int(np.prod(size)))
+                        target = open_memmap(temporary, "w+", np.float32, size)
                         for part in known:
                             target[part] = before[part]
                     target[chunks[at], number] = values
@@ -110,7 +115,8 @@ def _digest(plan: Plan, network: Network, images: npt.NDArray[np.uint8]) -> str:
     ]
     reduce = type(network.head).reduce.__qualname__ if network.pools_in_prefix else ""
     normalize = Normalize.of(config, plan.channels)
-    settings = [*head, reduce, normalize, images.shape]
+    runtime = [] if network.runtime == "torch" else [describe_runtime(network.runtime)]
+    settings = [*head, reduce, normalize, images.shape, *runtime]
     hasher.update(repr(settings).encode())
     for name, tensor in network.state_dict().items():
         if network.is_frozen(name):

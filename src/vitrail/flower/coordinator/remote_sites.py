@@ -141,7 +141,7 @@ class RemoteSites:
         """Put the terms before some sites; their answers."""
         body = {
             "terms": make_terms(plan.config),
-            "versions": list_versions(),
+            "versions": list_versions(plan.config.model.runtime),
             "signatures": self.signatures,
             "weights": plan.card.get("digest", ""),
             "patience": self.patience,
@@ -281,6 +281,7 @@ class RemoteSites:
             self._describe_shares,
             heads,
             self.attendance,
+            plan.config.model.runtime,
         )
 
     def send_farewell(self, folder: RunFolder) -> None:
@@ -407,8 +408,10 @@ class RemotePool:
         describe_shares: Callable[[str], dict[str, float]] | None = None,
         heads: HeadKeeper | None = None,
         attendance: Attendance | None = None,
+        runtime: str = "torch",
     ) -> None:
         self.post = post
+        self._runtime = runtime
         self._heads = heads
         self.attendance = attendance or Attendance()
         self.timeout = timeout
@@ -422,7 +425,7 @@ class RemotePool:
         closing = bool(tasks) and tasks[0].closing
         extra = {"audit": self._audit} if closing else {}
         assets = AssetStore(self.post.folder.server / "assets")
-        by_site, versions = {task.site: task for task in tasks}, list_versions()
+        by_site, versions = {task.site: task for task in tasks}, list_versions(self._runtime)
         heads = self._heads or HeadKeeper(self.post.folder, self.post.run)
 
         def make_content(site: str) -> Content:

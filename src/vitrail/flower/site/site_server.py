@@ -49,6 +49,7 @@ from vitrail.flower.envelope import (
 )
 from vitrail.flower.run_terms import (
     find_missing_classes,
+    get_runtime,
     has_local_reference,
     is_audited,
     make_agreed_plan,
@@ -155,7 +156,7 @@ class SiteServer:
     def _hello(self, message: OpenedMessage) -> Answer:
         """Agree to the terms, or not; read the images; tell what the method asks for."""
         asked = Hello.read(message)
-        _check_versions(asked.versions)
+        _check_versions(asked.versions, get_runtime(asked.terms))
         folder = self.config.run_folder(message.run)
         begun = folder.config_file.exists()
         loaded = self.config.merge_terms(asked.terms, begun)
@@ -269,7 +270,7 @@ class SiteServer:
             signers, examples = self.config.policy.signers, self._count_images(site_run)
             self._check_policy(message.run, site_run.plan, signers, examples)
             self._held_to_policy = message.run
-        _check_versions(asked.versions)
+        _check_versions(asked.versions, site_run.plan.config.model.runtime)
         _check_task(task, site_run.plan, self.config.policy)
         self._hear_shares(folder, asked.shares)
         stage = "closing" if closing else site_run.plan.stage_at(task.round).stage.name
@@ -398,9 +399,9 @@ def _check_run_name(run: str) -> None:
         raise Refusal(f"{run!r:.40} is no name of a run: small letters and digits")
 
 
-def _check_versions(theirs: Mapping[str, str]) -> None:
+def _check_versions(theirs: Mapping[str, str], runtime: str) -> None:
     """Refuse another version at the other end before anything is computed."""
-    if conflict := find_version_conflict(theirs):
+    if conflict := find_version_conflict(theirs, runtime):
         raise Refusal(conflict, hint="Install the same versions everywhere.")
 
 
