@@ -83,8 +83,9 @@ def test_the_transcript_holds_all_that_went_down_and_up(tiny):
 @pytest.mark.slow
 def test_large_answers_of_workers_do_not_meet_large_questions(tmp_path):
     """Many classes and more chunks than workers: both ends once waited for each other."""
+    copies = {"conflicts": "allow", "duplicates": "ignore"}  # all images are black
     config = {
-        "data": {"source": "npz", "path": str(tmp_path / "x.npz")},
+        "data": {"source": "npz", "path": str(tmp_path / "x.npz")} | copies,
         "partition": {"sites": 2, "minimum": 1},
         "model": {"backbone": "small-cnn", "width": 8},
         "run": {"rounds": 1, "workers": 2},

@@ -133,6 +133,11 @@ class Plan:
         """The stage a round belongs to; after the last round, the last stage."""
         return next((s for s in self.stages if s.first <= round_ <= s.last), self.stages[-1])
 
+    def list_assets(self) -> frozenset[str]:
+        """The names of what the server may give all sites to keep: what messages bring as it is."""
+        kept = (field.name for stage in self.stages for field in stage.schema.up_kept)
+        return frozenset(name.partition("/")[0] for name in kept)
+
     def context(self, round_: int, sites: int) -> Context:
         """The frozen context of one round."""
         run = self.config.run

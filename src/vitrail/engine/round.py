@@ -60,11 +60,11 @@ def _choose_sites(plan: Plan, server: Server, ctx: Context) -> Draw:
 def _open(plan: Plan, server: Server, ctx: Context) -> RoundMessage:
     """The message of the round, the same for every site."""
     tensors = plan.method.open(server, ctx)
-    if undeclared := sorted(set(server.assets) - set(plan.method.assets)):
+    if undeclared := sorted(set(server.assets) - set(plan.list_assets())):
         raise RunError(
             f"method {plan.config.method.name!r} gives sites {undeclared[0]!r} to keep, which it "
             "does not declare",
-            hint="Name it in the method's `assets`.",
+            hint="A method gives back what its messages keep as it comes, under the same name.",
         )
     task = Task("", ctx.round, len(server.roster), assets=server.list_asset_digests())
     return RoundMessage(ctx.round, tensors, digest(task.make_digest_header(ctx.stage), tensors))

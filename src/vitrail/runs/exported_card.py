@@ -144,7 +144,7 @@ def summarize_guarantee(run: Run) -> dict[str, Any]:
         kind = "partly formal"
         told = f"{proved} of {len(released)} releases are under a proof, the others are not"
     else:
-        kind, told = "empirical", "no formal guarantee on what left the sites"
+        kind, told = "none", "no formal guarantee on what left the sites"
     if any(ledger.simulated for ledger in ledgers):
         told += "; the noise of this run follows from its seed: a simulation, no protection"
     return {"kind": kind, "says": told, **_find_largest_epsilon(budgets)}

@@ -409,7 +409,7 @@ def _check_task(task: Task, plan: Plan, policy: SitePolicy) -> None:
     """A run has the rounds that were agreed on, and one closing turn after them; it brings what
     its method declares, and adds up over as many sites as the policy asks for."""
     rounds = plan.config.run.rounds
-    if undeclared := sorted(set(task.assets) - set(plan.method.assets)):
+    if undeclared := sorted(set(task.assets) - set(plan.list_assets())):
         raise Refusal(f"the message brings {undeclared[0]!r:.40}, which the method does not use")
     if not set(task.lacks) <= set(task.assets.values()):
         raise Refusal("the message brings assets that it does not name")

@@ -84,7 +84,6 @@ class Method:
     # What the server itself trains on: what it generates, or the images of `[data.public]`.
     server_data: ClassVar[Literal["nothing", "generated", "public"]] = "nothing"
     counts: ClassVar[tuple[str, ...]] = ()  # what sites count beside examples and steps
-    assets: ClassVar[tuple[str, ...]] = ()  # what the server gives all sites to keep, by name
     sends_global: ClassVar[bool] = True  # else sites can judge the global model at the end only
     exact: ClassVar[bool] = False  # its state is right for its own plain mean only
     pooled: ClassVar[bool] = False  # whether all images are in one place

@@ -38,7 +38,6 @@ class ImageSharingMethod(Method):
     """Images go up once, in a stage `share`; all sites get all of them, and train on them beside
     their own: CE(own batch) + weight * CE(shared batch). Options: `weight`, `statistics`."""
 
-    assets = (IMAGES,)
     views: ClassVar[int] = 1  # how many a site shares of one image
 
     def share_stage(self, phase: Phase) -> Stage:
