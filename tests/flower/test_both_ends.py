@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from vitrail.cli.app import app
+from vitrail.engine.storage.roster_log import RosterLog
 from vitrail.engine.tasks import MissingReply
 from vitrail.errors import RunError, VitrailError
 from vitrail.flower.coordinator.coordinate import run_federation
-from vitrail.flower.coordinator.roster import RosterLog
 from vitrail.flower.envelope import unseal
 from vitrail.runs.opened_run import Run
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vitrail.flower.coordinator.roster import RosterEvent, RosterLog
+from vitrail.engine.storage.roster_log import RosterEvent, RosterLog
 
 
 def test_events_come_back_in_order_and_a_torn_line_is_skipped(tmp_path) -> None:

@@ -11,9 +11,9 @@ from vitrail.engine.plan import Plan
 from vitrail.engine.round_report import RoundReport
 from vitrail.engine.sampling import Draw, draw_sites, order_sites
 from vitrail.engine.site_versions import Versions
-from vitrail.engine.site_weights import weigh_sites
 from vitrail.engine.storage.transcript import Transcript
 from vitrail.engine.tasks import MissingReply, RoundMessage, Task
+from vitrail.engine.weigh_sites import weigh_sites
 from vitrail.engine.workers.pool import Pool
 from vitrail.errors import RunError
 from vitrail.local.session import Context

@@ -15,6 +15,8 @@ from flwr.supercore.inflatable.inflatable_object import (
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 RECORD, RAW = "vitrail", "raw"
+NOT_LET_IN = (401, 412)
+"""What Flower answers a node: no valid signature; a key that is unknown, or is there already."""
 
 
 def wrap_bytes(raw: bytes) -> RecordDict:

@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from vitrail.errors import RunError
 from vitrail.flower.keys import locate_peer_key
 from vitrail.flower.node_key import NODE_KEY
+from vitrail.release.head_signatures import is_signed_by_node
 
 _SIGNATURE = ec.ECDSA(hashes.SHA384())
 
@@ -58,11 +58,4 @@ def sign_statement(private: Path, statement: bytes) -> str:
 
 def verify_statement(public: Path, statement: bytes, signature: str) -> bool:
     """Whether the public key in a file fits a signature under a statement."""
-    try:
-        key = serialization.load_ssh_public_key(public.read_bytes())
-        if isinstance(key, ec.EllipticCurvePublicKey):
-            key.verify(bytes.fromhex(signature), statement, _SIGNATURE)
-            return True
-    except (ValueError, InvalidSignature, UnsupportedAlgorithm):
-        pass
-    return False
+    return is_signed_by_node(public.read_bytes(), statement, signature)

@@ -11,11 +11,12 @@ import hashlib
 
 def is_signed_by_node(public: bytes, statement: bytes, signature: str) -> bool:
     """Whether the private half of a node's public key signed a statement."""
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
 
     try:
         key = serialization.load_ssh_public_key(public)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         return False
     return _is_signed(key, statement, signature)
 

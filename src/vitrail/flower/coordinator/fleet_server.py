@@ -28,7 +28,9 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.main import create_app
 
 from vitrail.errors import ConfigError, RunError
+from vitrail.flower.carrier import NOT_LET_IN
 from vitrail.flower.coordinator.disk_store import DiskObjectStore
+from vitrail.flower.coordinator.quiet_teller import QuietTeller
 from vitrail.flower.coordinator.tls_watch import watch_handshakes
 from vitrail.flower.keys import Keys
 from vitrail.flower.node_key import read_public
@@ -53,8 +55,6 @@ OPEN_ROUTES = frozenset(_FLEET + name for name in ("register-node", "unregister-
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _START_SECONDS, _BEAT_SECONDS = 30.0, 5.0
 _MOST_CONNECTIONS = 1024
-_NOT_LET_IN = (401, 412)  # no valid signature; a key that is not registered, or is there already
-_SILENCE = 60.0
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -70,8 +70,7 @@ class AllowedRoutes:
     ) -> None:
         self.app = app
         self.paths = paths
-        self.tell = tell
-        self._told: dict[str, float] = {}
+        self.quiet = None if tell is None else QuietTeller(tell)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Only plain requests to allowed paths get through, and nothing that upgrades them."""
@@ -88,15 +87,14 @@ class AllowedRoutes:
         """Hand a response on; that a key was not let in is told, once a minute and address."""
 
         async def hand_on(event: MutableMapping[str, Any]) -> None:
-            if event["type"] == "http.response.start" and event["status"] in _NOT_LET_IN:
+            refused = event["type"] == "http.response.start" and event["status"] in NOT_LET_IN
+            if refused and self.quiet is not None:
                 host = str((scope.get("client") or ("somewhere",))[0])
-                now = time.monotonic()
-                if self.tell is not None and now - self._told.get(host, -_SILENCE) >= _SILENCE:
-                    self._told[host] = now
-                    self.tell(
-                        f"a site at {host} was not let in: its key is not registered here, or is "
-                        "connected already"
-                    )
+                self.quiet.tell_of(
+                    host,
+                    f"a site at {host} was not let in: its key is not registered here, or is "
+                    "connected already",
+                )
             await send(event)
 
         return hand_on

@@ -37,11 +37,8 @@ class LateSites:
 
     def take_answers(self) -> Iterator[tuple[str, OpenedMessage | MissingReply]]:
         """The answers that have come since."""
-        while True:
-            with suppress(queue.Empty):
-                yield self._answers.get_nowait()
-                continue
-            return
+        while not self._answers.empty():  # nobody else takes any
+            yield self._answers.get_nowait()
 
     def forget(self, site: str) -> None:
         """Ask a site again when it is there: it was away, and has not declined."""

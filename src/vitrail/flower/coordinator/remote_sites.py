@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from vitrail.aggregate.weights import compute_shares
+from vitrail.aggregate.bounded_weights import compute_shares
 from vitrail.audit.audit_run import SEPARABILITY_FILE
 from vitrail.audit.detection.separability import Separability
 from vitrail.engine.members import Facts, Ints
 from vitrail.engine.plan import Plan
-from vitrail.engine.site_weights import weigh_sites
 from vitrail.engine.storage.asset_store import AssetStore
+from vitrail.engine.storage.roster_log import ROSTER_FILE, RosterLog
 from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.engine.tasks import MissingReply, Reply, RoundMessage, Task
+from vitrail.engine.weigh_sites import weigh_sites
 from vitrail.engine.workers.pool import Pool
 from vitrail.errors import ConfigError, RunError, VitrailError, suggest_name
 from vitrail.files import load_or_create_secret, write_json
@@ -28,7 +29,6 @@ from vitrail.flower.coordinator.attendance import Attendance
 from vitrail.flower.coordinator.head_keeper import HeadKeeper
 from vitrail.flower.coordinator.late_sites import LateSites
 from vitrail.flower.coordinator.reply_order import put_in_order
-from vitrail.flower.coordinator.roster import ROSTER_FILE, RosterLog
 from vitrail.flower.envelope import (
     MAX_HEADER_BYTES,
     OpenedMessage,

@@ -77,13 +77,15 @@ def run_server(
 ) -> RunFolder:
     """Start a federation, or go on with one that was stopped; returns when it is finished."""
     folder = RunFolder(out)
-    if folder.config_file.exists():
-        file = folder.config_file
-    else:
+    fresh = not folder.config_file.exists()
+    if fresh:
         folder.check_free()
-        make_terms(load(file).config)
-    server.check()
+    else:
+        file = folder.config_file
     loaded = load(file)
+    if fresh:
+        make_terms(loaded.config)
+    server.check()
     signed = _read_signatures(file, signatures)
     participants = _list_participants(server, loaded.config.debias)
     expected = len(participants) if sites is None else sites
@@ -98,28 +100,23 @@ def run_server(
             scratch,
             lambda text: teller.tell("refused", text),
         ) as fleet,
+        _tell_trouble(folder, teller),
     ):
         where = f"{server.host}:{server.port}"
         teller.tell("listening", f"listening on {where}, waiting for {expected} sites")
-        try:
-            run_federation(
-                FleetLink(fleet),
-                loaded,
-                out,
-                sites=expected,
-                timeout=timeout,
-                patience=patience,
-                on_round=lambda progress: _tell_round(progress, teller),
-                teller=teller,
-                names=participants,
-                signatures=signed,
-                keys=server.keys,
-            )
-        except VitrailError as err:
-            if folder.config_file.exists():
-                folder.log(f"stopped: {err.what}")
-            teller.tell("error", f"stopped: {err.what}")
-            raise
+        run_federation(
+            FleetLink(fleet),
+            loaded,
+            out,
+            sites=expected,
+            timeout=timeout,
+            patience=patience,
+            on_round=lambda progress: _tell_round(progress, teller),
+            teller=teller,
+            names=participants,
+            signatures=signed,
+            keys=server.keys,
+        )
     if not (folder.server / "finished").exists():
         raise RunError(
             "the federation stopped before its end",
@@ -128,6 +125,18 @@ def run_server(
         )
     teller.tell("finished", f"finished; run folder {folder.path}")
     return folder
+
+
+@contextmanager
+def _tell_trouble(folder: RunFolder, teller: EventTeller) -> Iterator[None]:
+    """What stops a federation is in its log and before its operator."""
+    try:
+        yield
+    except VitrailError as err:
+        if folder.config_file.exists():
+            folder.log(f"stopped: {err.what}")
+        teller.tell("error", f"stopped: {err.what}")
+        raise
 
 
 def _read_signatures(federation: Path, files: Sequence[Path]) -> dict[str, str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ssl
-import time
 from collections.abc import Callable
 
-_SILENCE = 60.0
+from vitrail.flower.coordinator.quiet_teller import QuietTeller
+
 _DISTRUST = (
     "UNKNOWN_CA",
     "BAD_CERTIFICATE",
@@ -18,7 +18,7 @@ _DISTRUST = (
 
 def watch_handshakes(context: ssl.SSLContext, tell: Callable[[str], None]) -> None:
     """Tell of connections that end before they are secure, once a minute and reason."""
-    told: dict[str, float] = {}
+    quiet = QuietTeller(tell)
 
     class WatchedConnection(ssl.SSLObject):
         """A connection whose handshake is looked at; it fails or holds as it would anyway."""
@@ -30,10 +30,8 @@ def watch_handshakes(context: ssl.SSLContext, tell: Callable[[str], None]) -> No
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 raise
             except ssl.SSLError as err:
-                text, now = describe_handshake_error(err), time.monotonic()
-                if now - told.get(text, -_SILENCE) >= _SILENCE:
-                    told[text] = now
-                    tell(text)
+                text = describe_handshake_error(err)
+                quiet.tell_of(text, text)
                 raise
 
     context.sslobject_class = WatchedConnection

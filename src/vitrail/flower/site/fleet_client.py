@@ -45,6 +45,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from vitrail.errors import RunError
 from vitrail.files import write_json
 from vitrail.flower.carrier import (
+    NOT_LET_IN,
     fetch_objects,
     pack_message,
     unpack_message,
@@ -58,7 +59,6 @@ Tell = Callable[[str], None]
 _POLL_SECONDS = 0.3
 _BEAT_SECONDS = HEARTBEAT_MIN_INTERVAL / 2
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0
-_NOT_LET_IN = (401, 412)  # no valid signature; a key that is not registered, or is there already
 
 
 class DisconnectedError(RunError):
@@ -236,7 +236,7 @@ class _Connection:
 
 def _describe_status(err: httpx.HTTPStatusError, address: str) -> str:
     code = err.response.status_code
-    if code in _NOT_LET_IN:
+    if code in NOT_LET_IN:
         return f"the coordinator at {address} does not know this site's key, or hears it already"
     return f"the coordinator at {address} refused the connection (status {code})"
 

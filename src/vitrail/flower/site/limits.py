@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import Field, field_validator
 
 from vitrail.config.section import Section
+from vitrail.flower.folder_facts import measure_folder
 
 
 class SiteLimits(Section):
@@ -34,7 +35,7 @@ class SiteLimits(Section):
         """Why no turn can be played now, or None."""
         if self.hours is not None and not _is_inside(self.hours, now or time.localtime()):
             return f"this site plays turns from {self.hours.replace('-', ' to ')} only"
-        if self.disk_gib is not None and _measure_folder(folder) > self.disk_gib * 2**30:
+        if self.disk_gib is not None and measure_folder(folder) > self.disk_gib * 2**30:
             return f"this site's folder has reached its limit of {self.disk_gib:g} GiB"
         if folder.exists() and shutil.disk_usage(folder).free < 2**26:
             return "this site's disk is full"
@@ -54,7 +55,3 @@ def _is_inside(hours: str, now: time.struct_time) -> bool:
     first, last = _parse_hours(hours)
     minute = now.tm_hour * 60 + now.tm_min
     return first <= minute < last if first <= last else minute >= first or minute < last
-
-
-def _measure_folder(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -17,8 +17,6 @@ from vitrail.flower.terms_file import read_terms
 from vitrail.flower.terms_signature import TermsSignature, find_valid_signers
 from vitrail.release.accounting.promise import SERVER
 
-CLASS_COUNTS = "counts/classes"
-
 
 @dataclass(frozen=True)
 class PolicyBreach:
@@ -83,7 +81,7 @@ def _check_what_leaves(policy: SitePolicy, plan: Plan) -> Iterator[PolicyBreach]
     kept = dict.fromkeys(field.name for s in plan.stages for field in s.schema.up_kept)
     if not policy.images and kept:
         yield PolicyBreach("images", f"{', '.join(kept)} would leave one by one")
-    told = [*plan.setting.told, *_list_fields(plan, CLASS_COUNTS), *_list_labels(plan)]
+    told = [*plan.setting.told, *_list_labels(plan)]
     if not policy.histograms and told:
         yield PolicyBreach("histograms", f"{', '.join(dict.fromkeys(told))} would leave")
     if not policy.audits and is_audited(plan):
@@ -98,10 +96,6 @@ def _check_what_leaves(policy: SitePolicy, plan: Plan) -> Iterator[PolicyBreach]
         yield PolicyBreach(
             "model_share", f"{share} of the model would leave, over {policy.model_share:.2%}"
         )
-
-
-def _list_fields(plan: Plan, start: str) -> list[str]:
-    return [f.name for s in plan.stages for f in s.schema.up if f.name.startswith(start)]
 
 
 def _list_labels(plan: Plan) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vitrail.aggregate.weights import bound_weights
+from vitrail.aggregate.bounded_weights import bound_weights
 from vitrail.engine.plan import Plan
 from vitrail.methods.base.method import Roster
 
