@@ -4,7 +4,7 @@ PYTHON := $(shell command -v $(PYTHON) 2>/dev/null || command -v python3)
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo demo-flower test check bench-engine bench-push bench-tip bench-flower clean setup
+.PHONY: demo demo-flower test test-slow check bench-engine bench-push bench-tip bench-flower clean setup
 
 setup: .venv/ready
 
@@ -22,7 +22,10 @@ demo-flower: .venv/ready
 	@$(BIN)/python examples/flower_demo.py
 
 test: .venv/ready
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not very_slow"
+
+test-slow: .venv/ready
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m very_slow
 
 check: .venv/ready
 	$(BIN)/ruff format --check src tests examples benchmarks experiments

@@ -229,7 +229,7 @@ def test_every_guide_with_commands_is_followed(project):
     assert guides == set(GUIDES)
 
 
-@pytest.mark.slow
+@pytest.mark.very_slow
 @pytest.mark.parametrize("name", GUIDES)
 def test_a_guide_can_be_followed(name, project, desk, tmp_path, command):
     shutil.copytree(desk, tmp_path, dirs_exist_ok=True)

@@ -17,7 +17,7 @@ EXAMPLES = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.very_slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs(name, project, tmp_path):
     done = subprocess.run(

@@ -88,6 +88,7 @@ assert 'id="own-bytes-by-site"' in compose([run.path], Viewer()).html
 """
 
 
+@pytest.mark.very_slow
 def test_plugins_of_the_docs_run_as_they_are_printed(project, tmp_path):
     files = []
     for where, text in list_texts(project):

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 pytest.importorskip("hatchling", reason="THE WHEEL IS NOT TESTED: the dev extra brings hatchling")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.very_slow, pytest.mark.timeout(1200)]
 ROOT = Path(__file__).resolve().parents[1]
 SRC = ROOT / "src"
 DATA = (  # one file of each kind that is not Python

@@ -24,6 +24,7 @@ def folder(tmp_path_factory):
     SECTIONS._items.pop("own-section", None)  # else it stands in the reports of other tests
 
 
+@pytest.mark.very_slow
 def test_the_written_tests_pass_in_a_process_of_their_own(folder):
     assert len(list(folder.glob("*.py"))) == 2 * len(KINDS)
     words = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "."]

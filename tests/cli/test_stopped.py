@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import vitrail
 
 
@@ -34,6 +36,7 @@ def rounds(folder):
     return {path.stem for path in (folder / "server" / "checkpoints").glob("*.safetensors")}
 
 
+@pytest.mark.very_slow
 def test_ctrl_c_says_that_what_was_finished_is_kept_and_how_to_go_on(tmp_path, birds_file):
     birds_file(rounds=100_000)
     process = started(tmp_path, "run", "birds.toml")

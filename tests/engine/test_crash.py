@@ -61,7 +61,7 @@ def quiet(rows):
     return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
 
 
-@pytest.mark.slow
+@pytest.mark.very_slow
 @pytest.mark.parametrize("kill", range(KILLS))
 def test_sigkill_at_a_random_moment(kill, references, tmp_path, same_bits, releases):
     config, reference, seconds = references(CASES[kill % len(CASES)])
@@ -100,7 +100,7 @@ def workers_of(pid):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.very_slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc to find the workers")
 @pytest.mark.parametrize("delay", [0.0, 0.03])
 def test_a_dead_worker_is_replaced_and_its_site_computed_again(

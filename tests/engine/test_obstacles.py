@@ -70,7 +70,7 @@ def test_a_full_disk_or_read_only_folder(name, code, words, tiny, tmp_path, monk
     assert same_bits(vitrail.resume(tmp_path / "run").path, whole.path)
 
 
-@pytest.mark.slow
+@pytest.mark.very_slow
 def test_a_disk_that_is_full_for_real(tiny, tiny_config, tmp_path, same_bits):
     """The kernel itself refuses to let files grow beyond a limit below one checkpoint."""
     whole = tiny("whole")

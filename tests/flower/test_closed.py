@@ -46,6 +46,7 @@ def stranger(keys) -> httpx.Client:
     return httpx.Client(verify=ssl.create_default_context(cafile=str(keys.authority)), timeout=20)
 
 
+@pytest.mark.very_slow
 def test_a_stranger_with_the_certificate_reaches_no_route_but_those_of_nodes(closed):
     _, keys, address = closed
     routes = list_routes()
@@ -70,6 +71,7 @@ def test_a_new_route_of_flower_does_not_open_by_itself():
     )
 
 
+@pytest.mark.very_slow
 def test_flwr_itself_gets_nothing(closed, tmp_path):
     """`flwr run` with an app of one's own, as a stranger would: nothing is executed anywhere."""
     _, keys, address = closed
@@ -96,6 +98,7 @@ def test_flwr_itself_gets_nothing(closed, tmp_path):
         assert done.returncode != 0, done.stdout
 
 
+@pytest.mark.very_slow
 def test_names_come_from_registered_keys_alone(closed, tmp_path):
     server, _, _ = closed
     assert sorted(server.names.values()) == ["east", "north"]
@@ -117,6 +120,7 @@ def test_without_keys_only_this_machine_is_served(tmp_path):
         FleetServer("0.0.0.0", find_free_port(), None, tmp_path)
 
 
+@pytest.mark.very_slow
 def test_a_port_in_use_is_said_at_once(closed, tmp_path):
     _, keys, address = closed
     port = int(address.rpartition(":")[2])

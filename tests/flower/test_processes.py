@@ -29,7 +29,7 @@ from vitrail.release.ledger_heads import HEADS_FILE, HeadFile
 from vitrail.runs.verify_ledgers import verify_ledgers
 
 pytest.importorskip("flwr")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.very_slow, pytest.mark.timeout(900)]
 
 SITES = ("east", "north", "west")
 HOOK = """

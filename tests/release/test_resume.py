@@ -32,7 +32,7 @@ def ledger(path, site="site-00"):
     return [json.loads(x) for x in file.read_bytes().splitlines(True) if x.endswith(b"\n")]
 
 
-@pytest.mark.slow
+@pytest.mark.very_slow
 def test_a_kill_and_a_resume_spend_no_more_than_one_run(tmp_path, tiny_config, same_bits):
     config = config_of(tiny_config)
     whole = vitrail.run(config, tmp_path / "whole")

@@ -16,7 +16,7 @@ SECTIONS = [
 PHONE = (360, 780)
 DESK = (1280, 900)
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.very_slow
 
 
 @pytest.fixture(scope="module")

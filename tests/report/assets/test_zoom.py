@@ -8,7 +8,7 @@ from vitrail.report.charts.chart_matrix import Cell, draw_matrix
 from vitrail.report.document_page import render_document
 from vitrail.report.html import format_html
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.very_slow
 DESK, PHONE = (1280, 900), (360, 780)
 ROUNDS, SITES, CLASSES = 40, 24, 30
 PRESS = "document.querySelectorAll('#{} .zoomer button')[{}].click()"
