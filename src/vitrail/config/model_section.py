@@ -42,6 +42,8 @@ class Subspaces(Section):
     """Bring every patch to one length before its energy is measured, for fedgrasp."""
     scale: Positive = 8.0
     """That length; its square is the largest score."""
+    gain: Positive = added(1.0)
+    """Factor on the add-on layers' first weights, for fedgrasp; with normalize = none, try 0.2."""
     activation: Literal["none", "sigmoid"] | None = None
     """After the add-on layers; left out: none for fedgrasp, sigmoid for tesnet."""
     compactness: NonNegative = 0.8

@@ -164,6 +164,11 @@ class Partition(Section):
     """Cut every site into so many parts, class by class; one of them is held out instead."""
     fold: Annotated[int, Field(ge=0)] = 0
     """Which part, from 0; with one seed every image is held out in exactly one fold."""
+    validation: Annotated[float, Field(gt=0.0, lt=1.0)] | None = added(None)
+    """A share of the images, the same for every seed and partition, that is never tested: settings
+    are chosen on it, `vitrail tune` does."""
+    validate_only: bool = added(False)
+    """Hold out that share in place of test images, which are then trained on."""
     per_class: Count | None = None
     """Train on at most so many images of a class, over all sites; test images stay as they are."""
 

@@ -45,6 +45,22 @@ def literal_scores(z, frames, k, normalize, scale):
     return scores
 
 
+def literal_shares(z, frames, k, normalize):
+    """(1/k) sum over a class's top k patches of |U_c^T z|^2 / |z|^2, whatever ranks the patches:
+    their energy at one length, or as they are."""
+    shares = torch.zeros(len(z), CLASSES, dtype=torch.float64)
+    for i in range(len(z)):
+        for c in range(CLASSES):
+            ranked = []
+            for at in range(z[i, 0].numel()):
+                patch = z[i].flatten(1)[:, at]
+                energy = float(sum((u @ patch) ** 2 for u in frames[c].T))
+                share = energy / float(patch @ patch)
+                ranked.append((share if normalize else energy, share))
+            shares[i, c] = sum(share for _, share in sorted(ranked)[-k:]) / k
+    return shares
+
+
 @pytest.mark.parametrize("k", [1, 3, 9])
 @pytest.mark.parametrize("normalize", ["l2", "none"])
 def test_scores_and_logits_are_the_formula(normalize, k):
@@ -62,10 +78,11 @@ def test_the_loss_is_the_formula(normalize):
         head(normalize=normalize, scale=2.0, compactness=0.7, separation=0.3, l1=0.01),
         [0, 3, 1, 1, 2],
     )
-    outputs = top(maps())
+    z = maps()
+    outputs = top(z)
     found = top.loss(outputs, torch.tensor(labels))
-    scores, logits = outputs["scores"].detach(), outputs["logits"].detach()
-    share = scores / 4 if normalize == "l2" else scores
+    logits = outputs["logits"].detach()
+    share = literal_shares(z, top.frames.detach(), 3, normalize == "l2")
     own = [float(share[i, y]) for i, y in enumerate(labels)]
     other = [max(float(v) for c, v in enumerate(share[i]) if c != y) for i, y in enumerate(labels)]
     g = top.weight.detach()
@@ -78,6 +95,26 @@ def test_the_loss_is_the_formula(normalize):
         "l1": 0.01 * off,
     }
     assert {k: float(v.detach()) for k, v in found.items()} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("normalize", ["l2", "none"])
+def test_longer_patches_are_no_way_to_a_lower_compactness(normalize):
+    top, labels = head(normalize=normalize), torch.tensor([0, 3, 1, 1, 2])
+    terms = [top.loss(top(factor * maps()), labels) for factor in (1, 100)]
+    for name in ("compactness", "separation"):
+        torch.testing.assert_close(terms[0][name], terms[1][name])
+        assert abs(float(terms[0][name].detach())) <= 0.8
+    empty = top.loss(top(torch.zeros(5, N, SIDE, SIDE).double()), labels)
+    assert all(torch.isfinite(term) for term in empty.values())
+
+
+def test_gain_is_a_factor_on_the_necks_first_weights():
+    necks = []
+    for gain in (1.0, 0.2):
+        with seed_torch(KEY):
+            necks.append(make_bottleneck(16, Subspaces(depth=N, hidden=5, gain=gain)))
+    for plain, small in zip(necks[0].parameters(), necks[1].parameters(), strict=True):
+        torch.testing.assert_close(small, 0.2 * plain)
 
 
 @pytest.mark.parametrize("label", range(CLASSES))

@@ -22,6 +22,7 @@ from vitrail.data.labels import undersample
 from vitrail.data.near_duplicates import join_groups
 from vitrail.data.partition.limit_per_class import limit_per_class
 from vitrail.data.partition.partition_kinds import KINDS, Ints, ensure_minimum
+from vitrail.data.partition.validation_share import reserve_validation
 from vitrail.errors import ConfigError, DataError, suggest_name
 from vitrail.rng import Key
 
@@ -77,11 +78,18 @@ def make_partition(images: ImageSet, config: Options, data: Data, key: Key) -> P
     fraction = config.test_fraction
     if fraction is None:
         fraction = 0.0 if held.any() else DEFAULT_TEST_FRACTION
-    if config.folds is None:
-        test = held | _hold_out(images, units, owner, held, fraction, key)
+    reserved = reserve_validation(images, units, held, config.validation)
+    spoken_for = held | reserved
+    if config.validate_only:
+        if not reserved.any():
+            raise ConfigError("there is no share to hold out", where="partition.validation")
+        owner = np.where(held, _NOBODY, owner)  # no test image of the data is seen either
+        test = reserved
+    elif config.folds is None:
+        test = held | _hold_out(images, units, owner, spoken_for, fraction, key)
     else:
-        test = held | _one_fold(images, units, owner, held, config, key)
-    test = _align_copies(images, units, owner, held, test)
+        test = held | _one_fold(images, units, owner, spoken_for, config, key)
+    test = _align_copies(images, units, owner, spoken_for, test)
     server = np.flatnonzero(owner == _SERVER)
     sites = tuple(
         _site(name, np.flatnonzero(owner == i), test, images, data, key)

@@ -58,29 +58,35 @@ class SubspaceHead(PartHead):
         return compute_coordinates(z, self.frames).square().sum(2)
 
     def measure(self, z: Tensor) -> Outputs:
-        """The classes' scores, [N, classes]."""
-        return {"scores": self._best(self.maps(z).flatten(2), ranked=False).values.mean(2)}
+        """The classes' scores, [N, classes], and as `shares` what of their patches' energy lies in
+        the subspace, from 0 to 1: the mean over the same patches of |U_c^T z|^2 / |z|^2."""
+        best = self._best(self.maps(z).flatten(2), ranked=False)
+        scores = best.values.mean(2)
+        if self.options.normalize == "l2":
+            return {"scores": scores, "shares": scores / self.options.scale**2}
+        lengths = z.square().sum(1).flatten(1).clamp_min(1e-24)  # [N, positions]
+        lengths = lengths[:, None].expand(-1, len(self.owner), -1).gather(2, best.indices)
+        return {"scores": scores, "shares": (best.values / lengths).mean(2)}
 
     def compute_logits(self, measured: Outputs) -> Outputs:
         """G s."""
         return {**measured, "logits": F.linear(measured["scores"], self.weight)}
 
     def loss(self, outputs: Outputs, labels: Tensor) -> dict[str, Tensor]:
-        """Cross-entropy, minus the own score, the highest other one, L1 of G off the diagonal.
+        """Cross-entropy, minus the own share, the highest other one, L1 of G off the diagonal.
 
-        Scores of patches brought to one length are taken as shares of the largest possible.
+        Compactness and separation always see shares, whatever makes the logits: raw energies have
+        no bound, and the neck would only have to grow.
         """
-        scores, options = outputs["scores"], self.options
-        if options.normalize == "l2":
-            scores = scores / options.scale**2
-        own_class = labels[:, None] == torch.arange(scores.shape[1], device=labels.device)
+        shares, options = outputs["shares"], self.options
+        own_class = labels[:, None] == torch.arange(shares.shape[1], device=labels.device)
         terms = {
             "cross_entropy": F.cross_entropy(outputs["logits"], labels),
-            "compactness": -options.compactness * scores.gather(1, labels[:, None]).mean(),
+            "compactness": -options.compactness * shares.gather(1, labels[:, None]).mean(),
             "l1": options.l1 * (self.weight - self.weight.diag().diag()).abs().sum(),
         }
-        if scores.shape[1] > 1:
-            other = scores.masked_fill(own_class, -torch.inf).amax(1)
+        if shares.shape[1] > 1:
+            other = shares.masked_fill(own_class, -torch.inf).amax(1)
             terms["separation"] = options.separation * other.mean()
         return terms
 

@@ -49,7 +49,7 @@ def make_bottleneck(channels: int, options: Subspaces) -> nn.Sequential:
     if options.activation == "sigmoid":
         layers["sigmoid"] = nn.Sigmoid()
     neck = nn.Sequential(layers) if options.between == "relu" else FusedConvolutions(layers)
-    initialize(neck)
+    initialize(neck, options.gain)
     return neck
 
 
