@@ -1,7 +1,7 @@
 """Record what the cases come to: `python tests/recording/record.py [--only NAME ...]`.
 
 Prints every row that changed, was added or was removed, and which of checkpoint, state, ledger and
-metrics it is; all other rows stay as they are.
+metrics it is; all other rows stay as they are. Each row says on which machine it was recorded.
 
 Re-record only in a commit that names each changed row and says why it changed. A row that changes
 without a reason is a bug, not a new truth.
@@ -39,7 +39,7 @@ Rows = dict[str, dict[str, Any]]
 def read() -> dict[str, Any]:
     """The recorded digests, with what they were recorded on."""
     if not FILE.exists():
-        return {"vitrail": vitrail.__version__, **machine(), "cases": {}, "folders": {}}
+        return {"machines": {}, "cases": {}, "folders": {}}
     found: dict[str, Any] = json.loads(FILE.read_text())
     return found
 
@@ -52,6 +52,17 @@ def changes(old: Rows, new: Rows, name: str) -> str | None:
         return f"added    {name}"
     parts = [kind for kind in (*KINDS, "sketch") if old[name][kind] != new[name][kind]]
     return f"changed  {name}: {', '.join(parts)}" if parts else None
+
+
+def name_machine(recorded: dict[str, Any]) -> str:
+    """The name under which a file knows this machine; a new one is written down."""
+    here, machines = machine(), recorded["machines"]
+    for name, known in machines.items():
+        if known == here:
+            return str(name)
+    name = f"{here['processor']['capability'].lower()}-{len(machines) + 1}"
+    machines[name] = here
+    return name
 
 
 def record(names: list[str]) -> Rows:
@@ -83,11 +94,10 @@ def store(stored: Stored, folder: Path) -> dict[str, Any]:
 
 def write(recorded: dict[str, Any]) -> None:
     """One line a row, so that a difference names its rows."""
-    head = {key: value for key, value in recorded.items() if key not in ("cases", "folders")}
-    lines = [f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
-    for part in ("cases", "folders"):
+    lines = []
+    for part in ("machines", "cases", "folders"):
         rows = [f"  {json.dumps(n)}: {json.dumps(row)}" for n, row in recorded[part].items()]
-        lines.append(f' "{part}": {{\n' + ",\n".join(rows) + "\n }" + ("," * (part == "cases")))
+        lines.append(f' "{part}": {{\n' + ",\n".join(rows) + "\n }" + ("," * (part != "folders")))
     FILE.write_text("{\n" + "\n".join(lines) + "\n}\n")
 
 
@@ -101,21 +111,19 @@ def main() -> None:
     unknown = [name for name in asked.only or () if name not in own]
     if unknown:
         sys.exit(f"there is no case {unknown[0]!r} with digests of its own in cases.py")
-    partly = asked.only or asked.folders
-    if partly and any(recorded[key] != value for key, value in machine().items()):
-        sys.exit("the other rows were recorded with other libraries or on another processor")
+    here = name_machine(recorded)
     if asked.folders:
         for name, stored in STORED.items():
             if not (FOLDERS / name).exists():
-                recorded["folders"][name] = store(stored, FOLDERS / name)
+                row = store(stored, FOLDERS / name)
+                recorded["folders"][name] = {"machine": here, **row}
                 print(f"stored   {name}")
     else:
-        new = record(asked.only or own)
+        new = {name: {"machine": here, **row} for name, row in record(asked.only or own).items()}
         rows = {**recorded["cases"], **new} if asked.only else new
         names = sorted({*recorded["cases"], *rows})
         told = [line for name in names if (line := changes(recorded["cases"], rows, name))]
         print("\n".join(told) or "nothing changed")
-        recorded |= {"vitrail": vitrail.__version__, **machine()}
         recorded["cases"] = {name: rows[name] for name in own if name in rows}
     write(recorded)
 

@@ -38,20 +38,20 @@ HOW = (
 )
 
 
-def elsewhere() -> str:
-    """In what this machine differs from that of the recording; empty if in nothing."""
-    here, told = machine(), []
+def elsewhere(row) -> str:
+    """In what this machine differs from that of a row's recording; empty if in nothing."""
+    here, there, told = machine(), RECORDED["machines"][row["machine"]], []
     for part in ("libraries", "processor"):
         for key, value in here[part].items():
-            if RECORDED[part].get(key) != value:
-                told.append(f"{key} is {value}, not {RECORDED[part].get(key)}")
+            if there[part].get(key) != value:
+                told.append(f"{key} is {value}, not {there[part].get(key)}")
     return "; ".join(told)
 
 
 def check(found, row, name):
     """Digests where bits can be the same, else the sketch."""
     case = name if name in STORED else CASES[name].same or name
-    reason = elsewhere()
+    reason = elsewhere(row)
     if not reason:
         changed = [kind for kind in KINDS if found[kind] != row[kind]]
         told = KEPT if name in STORED else HOW.format(name=case)
