@@ -74,8 +74,12 @@ def run(**keys: Any) -> Sections:
 
 METHOD_RUNS: dict[str, Sections] = {
     "centralized": method("centralized"),
+    "ditto": method("ditto"),
+    "fedadagrad": method("fedadagrad"),
+    "fedadam": method("fedadam"),
     "fedaux": method("fedaux", {"data": PUBLIC}, run(rounds=3), warmup=1, negatives=8, steps=2),
     "fedavg": method("fedavg", run(rounds=3)),
+    "fedavgm": method("fedavgm", run(rounds=3)),
     "fedbn": method("fedbn", BATCH_NORM),
     "feddf": method("feddf", {"data": PUBLIC}, steps=2),
     "feddisco": method("feddisco"),
@@ -88,8 +92,10 @@ METHOD_RUNS: dict[str, Sections] = {
     "fedper": method("fedper"),
     "fedproto": method("fedproto", run(rounds=3)),
     "fedprox": method("fedprox", mu=0.1),
+    "fedrep": method("fedrep", head_epochs=1),
     "fedsam": method("fedsam"),
     "fedxds": method("fedxds", run(rounds=3), warmup=1),
+    "fedyogi": method("fedyogi"),
     "ifedavg": method("ifedavg"),
     "indisco": method("indisco", PARTS, run(rounds=3), **FEW),
     "local": method("local"),
