@@ -1,0 +1,151 @@
+"""Whole numbers from the discrete Gaussian: P(k) proportional to exp(-k^2 / 2 scale^2).
+
+Canonne, Kamath and Steinke 2020, arXiv:2004.00010, define it and sample one number at a time by
+rejection in exact arithmetic. Here the same rejection works on whole arrays: an inversion table
+over 128 random bits picks a block of neighboring numbers, further bits pick one of the block, and a
+coin of its exact probability keeps it. What floating point cannot decide is decided in decimals, so
+the only gap to the definition is the last of the 128 bits: `total_variation` for each number.
+Constant time is not claimed.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Context, Decimal, localcontext
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from vitrail.errors import ConfigError
+from vitrail.rng import Stream
+
+Numbers = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+LARGEST = 2.0**53  # of a scale: what is drawn then fits in 57 bits
+_BITS = 128  # of the table
+_DIGITS = 80  # of decimal arithmetic; 2^-128 needs 39
+_BLOCKS = 64  # in a deviation, at least, where the scale is that large
+_TOP = 16  # bits by which the table is entered
+_LEFT_OUT = Decimal(2) ** -140  # relative weight from which on blocks are left out
+_SLACK = 2.0**-45  # what a probability in float64 may be off, generously
+
+
+class DiscreteGaussian:
+    """The discrete Gaussian of one scale, ready to be sampled; `make_sampler` keeps some."""
+
+    def __init__(self, scale: float) -> None:
+        if not 0 <= scale <= LARGEST:
+            raise ConfigError(f"there is no discrete Gaussian of scale {scale}", where="scale")
+        self.scale = scale
+        self.shift = max(0, math.frexp(scale / _BLOCKS)[1] - 1) if scale else 0
+        self.thresholds = _make_thresholds(scale, self.shift)
+        self._high = np.array([t >> 64 for t in self.thresholds], np.uint64)
+        edges = np.arange(2**_TOP, dtype=np.uint64) << np.uint64(64 - _TOP)
+        low = np.searchsorted(self._high, edges, side="left")
+        last = edges | np.uint64(2 ** (64 - _TOP) - 1)
+        self._entry = np.where(np.searchsorted(self._high, last, side="right") == low, low, -1)
+
+    @property
+    def total_variation(self) -> float:
+        """A bound on the distance of each number's distribution to the definition.
+
+        Every block's probability is off by at most 2^-128, what is left out of the tail by less;
+        numbers are kept with a probability of at least 1/2, which makes that up to four times
+        as much.
+        """
+        return 4 * (len(self.thresholds) + 2) * 2.0**-_BITS
+
+    def draw(self, count: int, source: Stream) -> Numbers:
+        """`count` independent numbers."""
+        drawn = np.empty(count, np.int64)
+        missing = np.arange(count)
+        while len(missing):
+            numbers, keep = self._propose(len(missing), source)
+            drawn[missing[keep]] = numbers[keep]
+            missing = missing[~keep]
+        return drawn
+
+    def _propose(self, count: int, source: Stream) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+        """Numbers, and which of them are kept.
+
+        The second word of each has 16 bits of the coin, the sign, and the place in the block.
+        """
+        block = self._draw_blocks(count, source)
+        words = source.words(count)
+        place = (words & np.uint64(2**self.shift - 1)).view(np.int64)
+        keep = self._toss(block, place, words >> np.uint64(64 - _TOP), source)
+        size = (block << self.shift) + place
+        negative = (words >> np.uint64(63 - _TOP)) & np.uint64(1) == 1
+        keep &= ~(negative & (size == 0))  # 0 has one sign
+        return np.where(negative, -size, size), keep
+
+    def _draw_blocks(self, count: int, source: Stream) -> Numbers:
+        """The number of thresholds that are at most a uniform number of 128 bits.
+
+        The first bits decide nearly always; the lower word is drawn where the upper one is equal
+        to that of a threshold.
+        """
+        words = source.words(count)
+        block: Numbers = self._entry[words >> np.uint64(64 - _TOP)]
+        open_ = np.nonzero(block < 0)[0]
+        looked = words[open_]
+        block[open_] = np.searchsorted(self._high, looked, side="left")
+        ends = np.searchsorted(self._high, looked, side="right")
+        for at in open_[block[open_] < ends].tolist():
+            whole = (int(words[at]) << 64) | int(source.words(1)[0])
+            block[at] = sum(threshold <= whole for threshold in self.thresholds)
+        return block
+
+    def _toss(
+        self, block: Numbers, place: Numbers, coins: Words, source: Stream
+    ) -> npt.NDArray[np.bool_]:
+        """Whether a coin of probability exp(-(size^2 - start^2) / 2 scale^2) fell for each."""
+        if not self.shift:
+            return np.ones(len(block), np.bool_)
+        start, beyond = (block << self.shift) / self.scale, place / self.scale
+        chance = np.exp(-beyond * (start + beyond / 2))
+        coin = coins.astype(np.float64) * 2.0**-_TOP
+        keep: npt.NDArray[np.bool_] = coin + 2.0**-_TOP <= chance - _SLACK
+        for at in np.nonzero(~keep & (coin < chance + _SLACK))[0].tolist():
+            exact = self._compute_chance(int(block[at]), int(place[at]))
+            more = source.words(2)
+            whole = (int(coins[at]) << _BITS) | (int(more[0]) << 64) | int(more[1])
+            keep[at] = whole < exact * 2 ** (_BITS + _TOP)
+        return keep
+
+    def _compute_chance(self, block: int, place: int) -> Decimal:
+        """The probability to keep a number, in decimals."""
+        with localcontext(Context(prec=_DIGITS)):
+            beyond = Decimal(2 * (block << self.shift) * place + place * place)
+            return (-beyond / (2 * Decimal(self.scale) ** 2)).exp()
+
+
+@lru_cache(maxsize=64)
+def make_sampler(scale: float) -> DiscreteGaussian:
+    """The sampler of a scale; its table takes some milliseconds to make."""
+    return DiscreteGaussian(scale)
+
+
+def _make_thresholds(scale: float, shift: int) -> list[int]:
+    """2^128 times the probabilities of the first block, of the first two ..., all but the last.
+
+    Block a starts at a 2^shift and weighs exp(-start^2 / 2 scale^2); one weight follows from the
+    one before.
+    """
+    if not scale:
+        return []
+    with localcontext(Context(prec=_DIGITS, Emin=-(10**9))):
+        rate = Decimal(2**shift) ** 2 / Decimal(scale) ** 2
+        ratio, fall = (-rate / 2).exp(), (-rate).exp()
+        weights, weight = list[Decimal](), Decimal(1)
+        while weight > _LEFT_OUT:
+            weights.append(weight)
+            weight, ratio = weight * ratio, ratio * fall
+        total = sum(weights)
+        sums, cumulative = list[int](), Decimal(0)
+        for weight in weights[:-1]:
+            cumulative += weight
+            sums.append(int(cumulative / total * 2**_BITS))
+        return sums
