@@ -176,13 +176,20 @@ def ruled(rule: str, **keys: Any) -> Sections:
 
 
 RULE_RUNS: dict[str, Sections] = {
-    "krum": ruled("krum"),
+    "krum": merged(ruled("krum"), {"partition": {"sites": 5}}),
+    "multi-krum": merged(ruled("multi-krum"), {"partition": {"sites": 5}}),
+    "geometric-median": ruled("geometric-median", bucket=2, byzantine=0),
+    "centered-clipping": ruled("centered-clipping"),
     "median": ruled("median"),
     "norm-clip": ruled("norm-clip", clip=0.05),
     "trimmed-mean": merged(ruled("trimmed-mean", trim=0.2), {"partition": {"sites": 6}}),
     "uniform": {"aggregate": {"weights": "uniform"}},
     "grassmann-iterative": merged(GRASP, method("fedgrasp", consensus="iterative")),
     "karcher": merged(GRASP, method("fedgrasp", consensus="karcher")),
+    "grassmann-median": merged(
+        GRASP, method("fedgrasp", consensus="median", weights="class-counts")
+    ),
+    "grassmann-trimmed": merged(GRASP, method("fedgrasp", consensus="trimmed")),
     "stiefel-plain": method("tesnet-stiefel", PARTS, align=False, **FEW),
 }
 RULE_ELSEWHERE = {  # rules that a method brings along

@@ -61,6 +61,11 @@ class Rule:
         """The aggregated tensors from the sum and the sum of weights."""
         raise NotImplementedError(f"{type(self).__name__} must finish")
 
+    def find_shortage(self, count: int) -> str | None:
+        """Why so few updates are not enough for what this rule promises, or None."""
+        del count
+        return None
+
     def disturb(self, total: Tensor, deviation: float, source: Stream) -> Tensor:
         """The sum with Gaussian noise in it, for rules that a private sum is defined for."""
         del total, deviation, source
@@ -75,10 +80,16 @@ class PerSiteRule(Rule):
     """A rule that must see every update; it cannot work on secure sums."""
 
     needs = "all"
+    merges: bool = True  # whether a mean of updates is an update to it, as bucketing needs
 
     def choose(self, stack: Tensor, weights: Tensor, sent: Tensor) -> tuple[Tensors, Metrics]:
         """The aggregated tensors from all updates, [sites, numbers] in float64."""
         raise NotImplementedError(f"{type(self).__name__} must choose")
+
+    def merge(self, stack: Tensor, weights: Tensor) -> Tensor:
+        """Some updates as one, for bucketing: their mean, weighted if the rule weighs."""
+        shares = weights if self.weighs and float(weights.sum()) > 0 else torch.ones_like(weights)
+        return (shares[:, None] * stack).sum(0) / shares.sum()
 
 
 RULES: Registry[type[Rule]] = Registry("aggregation rule", "aggregate.rule")

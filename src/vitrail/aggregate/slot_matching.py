@@ -21,6 +21,8 @@ class MatchedMean(PerSiteRule):
     tensors without slots are averaged as they are.
     """
 
+    merges = False
+
     def __init__(self, group: Group, options: Aggregate) -> None:
         super().__init__(group, options)
         if not {VECTORS, WEIGHT} <= {field.name for field in group.fields}:

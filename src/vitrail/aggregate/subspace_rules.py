@@ -209,6 +209,7 @@ class _PerSiteMean(PerSiteRule):
     """A mean of subspaces that must see every site's."""
 
     how: Literal["iterative", "karcher"]
+    merges = False
 
     def __init__(self, group: Group, options: Aggregate) -> None:
         super().__init__(group, options)

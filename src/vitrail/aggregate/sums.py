@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from vitrail.aggregate.bucketing import count_buckets, fill_buckets, find_bucketing_fault
 from vitrail.aggregate.guard import Guard
 from vitrail.aggregate.rule import RULES, Group, Metrics, PerSiteRule, Rule, Tensors
 from vitrail.config.schema import Aggregate
 from vitrail.release.message import Schema
 from vitrail.release.update import Update
+from vitrail.rng import Key, derive_server_key
 
 SumNoise = Callable[[Rule, Tensor], Tensor]
 
@@ -22,7 +24,8 @@ class Sums:
     """A finished round: aggregated tensors by field name, figures, who counted and who did not.
 
     `kept` holds, by site, the tensors that are kept as they came; `models` those of the model, for
-    methods that need every site's own, of the sites that have any weight.
+    methods that need every site's own, of the sites that have any weight. `shortage` says why
+    there are too few updates for a rule, if there are.
     """
 
     tensors: Tensors
@@ -31,6 +34,7 @@ class Sums:
     refused: Mapping[str, str]
     kept: Mapping[str, Tensors] = field(default_factory=dict)
     models: Mapping[str, Tensors] = field(default_factory=dict)
+    shortage: str = ""
 
     @property
     def model(self) -> Tensors:
@@ -56,10 +60,14 @@ class _RunningSum:
         lifted = self.rule.lift(update, weight, self.sent)
         self.total = lifted if self.total is None else self.total.add_(lifted)
 
-    def finish(self, weights: list[float], noise: SumNoise | None) -> tuple[Tensors, Metrics]:
+    def finish(
+        self, weights: list[float], noise: SumNoise | None, key: Key
+    ) -> tuple[Tensors, Metrics]:
         if isinstance(self.rule, PerSiteRule):
             order = torch.tensor(weights, dtype=torch.float64)
-            return self.rule.choose(torch.stack(self.all), order, self.sent)
+            size = self.rule.options.bucket
+            stack, order = fill_buckets(self.rule, torch.stack(self.all), order, size, key)
+            return self.rule.choose(stack, order, self.sent)
         if self.total is None:
             return {}, {}
         total = self.total if noise is None else noise(self.rule, self.total)
@@ -76,10 +84,19 @@ def make_rules(
         yield RULES[name](group, options), group.pack(zeros)
 
 
+def find_shortage(rule: Rule, options: Aggregate, count: int) -> str | None:
+    """Why so many sites are not enough for a rule, after bucketing, or None."""
+    if not isinstance(rule, PerSiteRule):
+        return None
+    fault = find_bucketing_fault(options, count)
+    return fault or rule.find_shortage(count_buckets(options, count))
+
+
 class Aggregator:
     """Takes updates one at a time in a fixed order, and keeps sums, not lists, where it can.
 
-    With `whole` it keeps every model as well, for methods that need them.
+    With `whole` it keeps every model as well, for methods that need them; `key` is where buckets
+    are drawn from.
     """
 
     def __init__(
@@ -88,8 +105,11 @@ class Aggregator:
         sent: Mapping[str, Tensor],
         options: Aggregate,
         whole: bool = False,
+        key: Key | None = None,
     ) -> None:
         self._whole = whole
+        self._options = options
+        self._key = derive_server_key(0) if key is None else key
         self._models: dict[str, Tensors] = {}
         self.guard = Guard(schema, sent, options.max_norm)
         self._weights: list[float] = []
@@ -135,9 +155,12 @@ class Aggregator:
         """
         tensors: Tensors = {}
         metrics: Metrics = {}
-        if sum(self._weights) > 0:
+        shortage = self._find_shortage()
+        if sum(self._weights) > 0 and not shortage:
             for running in self._groups:
-                finished, rule_metrics = running.finish(self._weights, noise)
+                finished, rule_metrics = running.finish(
+                    self._weights, noise, self._key.at("buckets")
+                )
                 tensors |= finished
                 metrics |= rule_metrics
         return Sums(
@@ -147,4 +170,11 @@ class Aggregator:
             dict(self._refused),
             self._kept,
             self._models,
+            shortage,
         )
+
+    def _find_shortage(self) -> str:
+        """Why the accepted updates are too few for one of the rules; empty: they are enough."""
+        count = len(self._accepted)
+        faults = (find_shortage(group.rule, self._options, count) for group in self._groups)
+        return next((fault for fault in faults if fault), "") if count else ""

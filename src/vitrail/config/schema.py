@@ -243,14 +243,21 @@ class Aggregate(Section):
     """`[aggregate]`: what replaces a method's plain mean, and when an update is refused."""
 
     rule: str = "mean"
-    """mean, median, trimmed-mean, krum or norm-clip."""
+    """mean, norm-clip, or a rule that stands hostile sites: median, trimmed-mean, krum, multi-krum,
+    geometric-median, centered-clipping."""
     weights: Literal["method", "examples", "uniform"] = "method"
     """How much a site counts: the method's choice, its images, or all the same, as it is with
-    median, trimmed-mean and krum whatever the method chooses."""
+    median, trimmed-mean, krum and multi-krum whatever the method chooses."""
     trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.1
-    """The share cut at each end, for trimmed-mean."""
+    """The share of sites cut at each end, rounded up, for trimmed-mean."""
     byzantine: Annotated[int, Field(ge=0)] = 1
-    """How many hostile sites krum reckons with."""
+    """How many hostile sites are reckoned with, by krum, multi-krum and bucketing."""
+    radius: Positive | Literal["median"] = "median"
+    """How far from its center centered-clipping lets an update be; median: as the middle one."""
+    clip_steps: Count = 3
+    """Steps of centered-clipping."""
+    bucket: Count = 1
+    """Mean of so many updates at random before a rule that sees single updates."""
     clip: Positive = 10.0
     """The largest norm of a site's change, for norm-clip."""
     max_norm: Positive = 100.0

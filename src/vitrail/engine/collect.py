@@ -45,7 +45,7 @@ class Collector:
             return self._collect_masked(draw)
         whole = self.plan.method.needs == "all"
         options = self.plan.config.aggregate
-        total = Aggregator(self._stage.schema, self.down.tensors, options, whole)
+        total = Aggregator(self._stage.schema, self.down.tensors, options, whole, self.ctx.key)
         self._ask(draw.sites, total)
         return total
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vitrail.aggregate.rule import RULES, Group
+from vitrail.aggregate.rule import RULES, Group, PerSiteRule
+from vitrail.aggregate.sums import find_shortage
 from vitrail.config.load import Loaded
 from vitrail.config.schema import Config, Run
 from vitrail.errors import ConfigError
@@ -403,3 +404,33 @@ def _check_rules(schema: Schema, config: Config) -> None:
                 where="aggregate.rule",
                 hint="Choose another rule.",
             )
+    _check_bucketing(schema, config)
+
+
+def _check_bucketing(schema: Schema, config: Config) -> None:
+    """Buckets need a rule that sees single updates, and that a mean of some means something to."""
+    if config.aggregate.bucket == 1 or not schema.up_added:
+        return
+    rules = {f.rule: RULES[f.rule] for f in schema.up_added}
+    seeing = {name: rule for name, rule in rules.items() if issubclass(rule, PerSiteRule)}
+    split = [name for name, rule in seeing.items() if not rule.merges]
+    if seeing and not split:
+        return
+    raise ConfigError(
+        f"{split[0]!r} cannot work on means of updates"
+        if split
+        else f"{', '.join(map(repr, rules))} adds up, which buckets do not change",
+        where="aggregate.bucket",
+        hint="Leave it at 1, or choose a rule that stands hostile sites (aggregate.rule).",
+    )
+
+
+def find_rule_shortage(plan: Plan, sites: int) -> str | None:
+    """Why so many sites in a round are too few for one of the run's rules, or None."""
+    options = plan.config.aggregate
+    for stage in plan.stages:
+        for name in dict.fromkeys(f.rule for f in stage.schema.up_added):
+            group = Group(tuple(f for f in stage.schema.up if f.rule == name))
+            if shortage := find_shortage(RULES[name](group, options), options, sites):
+                return shortage
+    return None

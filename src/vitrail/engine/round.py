@@ -41,7 +41,8 @@ def play_round(
     total = collector.collect(draw)
     sums = total.finish(_make_noise(plan, server, ctx))
     report.accepted, report.refused = sums.accepted, {**collector.refused, **sums.refused}
-    report.void = len(sums.accepted) < _least_sites(plan, ctx)
+    report.void = len(sums.accepted) < _least_sites(plan, ctx) or bool(sums.shortage)
+    report.shortage = sums.shortage
     if not report.void:
         report.figures = {**sums.metrics, **_close(plan, server, sums, ctx)}
         versions.accepted |= dict.fromkeys(collector.kept, round_)

@@ -18,6 +18,7 @@ class RoundReport:
     refused: Mapping[str, str] = field(default_factory=dict)
     accepted: tuple[str, ...] = ()
     void: bool = False
+    shortage: str = ""  # why a void round has too few updates for its rule
     figures: dict[str, float] = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0

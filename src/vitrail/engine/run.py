@@ -14,7 +14,7 @@ import torch
 from vitrail.config import Loaded
 from vitrail.engine.federation import Federation, load_federation
 from vitrail.engine.members import Members, SimulatedSites
-from vitrail.engine.plan import Plan, make_plan
+from vitrail.engine.plan import Plan, find_rule_shortage, make_plan
 from vitrail.engine.resolve_config import fingerprint_config, pick_device, resolve_config
 from vitrail.engine.round import close_run, play_round
 from vitrail.engine.sampling import compute_sample_size, order_sites
@@ -147,6 +147,13 @@ def _check_sites(plan: Plan, federation: Federation) -> None:
         raise ConfigError(
             f"{wanted} sites are wanted in a round, and only {count} take part",
             where="run.min_sites",
+        )
+    if not plan.method.pooled and (shortage := find_rule_shortage(plan, count)):
+        raise ConfigError(
+            f"{shortage}: every round would be void",
+            where="aggregate",
+            hint="Let more sites take part, lower aggregate.byzantine or aggregate.trim, or choose "
+            "another rule.",
         )
 
 

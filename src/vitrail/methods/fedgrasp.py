@@ -24,29 +24,39 @@ from vitrail.methods.base.stage import Stage
 from vitrail.methods.base.subspace_recipe import SUBSPACES
 from vitrail.release import message
 
-_RULES = {"exact": "grassmann", "iterative": "grassmann-iterative", "karcher": "karcher"}
+_RULES = {
+    "exact": "grassmann",
+    "iterative": "grassmann-iterative",
+    "karcher": "karcher",
+    "median": "grassmann-median",
+    "trimmed": "grassmann-trimmed",
+}
 
 
 class GraspOptions(Options):
     """`weights` says how much a site counts; `class-counts` counts a site for each class by its
     images of that class and discloses the label histogram of every site to the server.
 
-    `consensus` is the mean of subspaces: the closed form, the paper's Algorithm 1, or the
-    geodesic mean. At the end each site tunes G for `personal_epochs` at the rate `personal_lr`;
-    0 epochs leave it the identity. `start` is where subspaces begin: `random`, or `patches`, one
-    round more in which sites agree on what their images' patches span.
+    `consensus` is the mean of subspaces: the closed form, the paper's Algorithm 1, the geodesic
+    mean; or what stands hostile sites, the median or the mean without the farthest, where
+    `class-counts` lets only sites vote for a class that hold it. At the end each site tunes G for
+    `personal_epochs` at the rate `personal_lr`; 0 epochs leave it the identity. `start` is where
+    subspaces begin: `random`, or `patches`, one round more in which sites agree on what their
+    images' patches span.
     """
 
     start: Literal["random", "patches"] = "random"
     weights: Literal["uniform", "examples", "class-counts"] = "uniform"
-    consensus: Literal["exact", "iterative", "karcher"] = "exact"
+    consensus: Literal["exact", "iterative", "karcher", "median", "trimmed"] = "exact"
     personal_epochs: Annotated[int, Field(ge=0)] = 10
     personal_lr: Annotated[float, Field(gt=0)] = 1e-3
 
     @model_validator(mode="after")
     def _check_countable(self) -> GraspOptions:
-        if self.weights == "class-counts" and self.consensus != "exact":
-            raise ValueError('weights = "class-counts" needs consensus = "exact"')
+        if self.weights == "class-counts" and self.consensus in ("iterative", "karcher"):
+            raise ValueError(
+                'weights = "class-counts" needs consensus = "exact", "median" or "trimmed"'
+            )
         return self
 
 
@@ -68,7 +78,7 @@ class FedGraSP(Method):
     def stages(self, run: schema.Run) -> tuple[Stage, ...]:
         """One stage; at its end a comparison with what was sent, and a head of the site's own."""
         options = self.options
-        rule = "grassmann-classes" if self._by_class else _RULES[options.consensus]
+        rule = self._rule
         end: tuple[Distance | Personalize, ...] = (Distance(),)
         if options.personal_epochs:
             end = (*end, Personalize(options.personal_epochs, options.personal_lr))
@@ -84,6 +94,12 @@ class FedGraSP(Method):
             )
         still = {"backbone": "frozen", "neck": "frozen", "prototypes": rule, "head": "frozen"}
         return (Stage("start", rounds=1, sites="all", train=(Spans(),), table=still), train)
+
+    @property
+    def _rule(self) -> str:
+        if self._by_class and self.options.consensus == "exact":
+            return "grassmann-classes"
+        return _RULES[self.options.consensus]
 
     @property
     def _by_class(self) -> bool:
@@ -102,7 +118,7 @@ class FedGraSP(Method):
         del stage
         if not self._by_class:
             return (), ()
-        return (), (message.Field(CLASS_COUNTS, (about.classes,), "grassmann-classes"),)
+        return (), (message.Field(CLASS_COUNTS, (about.classes,), self._rule),)
 
     def end(self, site: Site, ctx: Context) -> dict[str, Tensor]:
         """Remember what is sent; with class counts, add them."""

@@ -93,7 +93,9 @@ class Journal:
         self._note(report.updates)
         self._log_absent(report, f"round {report.round}")
         if report.void:
-            self.folder.log(f"round {report.round}: void, {len(report.accepted)} accepted updates")
+            why = f": {report.shortage}" if report.shortage else ""
+            count = len(report.accepted)
+            self.folder.log(f"round {report.round}: void, {count} accepted updates{why}")
 
     def write_server(self, round_: int, figures: Mapping[str, float | None]) -> None:
         """The global model on the server's test images."""
