@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from vitrail.files import make_folder_name, write_bytes
+from vitrail.report.document_page import render_page
 from vitrail.report.figures.curves import FONT
-from vitrail.report.pages.attack_page import ATTACK_STYLE, image_from_tensor, render_line
-from vitrail.report.pages.page_elements import render_page
+from vitrail.report.html import Html, el
+from vitrail.report.pages.attack_page import render_line
+from vitrail.report.pages.page_elements import image_from_tensor, render_rows
 
 Shown = tuple[Mapping[str, Tensor], Mapping[str, Any]]  # pictures by name, and whose they are
 _FIGURE = 4  # images of the figure
@@ -25,33 +26,30 @@ def render_price_page(
     head: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[Shown]
 ) -> str:
     """One HTML document: the table, then originals, shared and denoised images."""
-    body = [f"<section><h2>Figures</h2>{_render_table(head, rows)}</section>"]
+    body: list[Html | None] = [el("section", el("h2", "Figures"), _render_table(head, rows))]
     for name, pictures in _group_pictures(shown).items():
         lines = [
             render_line(title, images.clamp(0, 1), [""] * len(images))
             for title, images in pictures.items()
         ]
-        drawn = f'<table class="loot"><tbody>{"".join(lines)}</tbody></table>'
-        group = f'<div class="wide" tabindex="0" role="group" aria-label="Pictures">{drawn}</div>'
-        body.append(f"<section><h2>{escape(name)}</h2>{group}</section>")
-    lead = '<p class="soft">It shows the sites\' images: it is for those who may see them.</p>'
-    page = render_page("The price of sharing images", lead, body)
-    return page.replace("</style>", f"{ATTACK_STYLE}</style>", 1)
+        body.append(el("section", el("h2", name), render_rows((), lines, "Pictures", "loot")))
+    lead = el("p", "It shows the sites' images: it is for those who may see them.", class_="soft")
+    return render_page("The price of sharing images", lead, body)
 
 
-def _render_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _render_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:
     """What is shared names a row; luck would find 1 image in hundreds and an area of 0.5."""
-    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
     lines = [
-        "".join(
-            f'<th scope="row">{escape(cell)}</th>' if at == 1 else f"<td>{escape(cell)}</td>"
-            for at, cell in enumerate(row)
+        el(
+            "tr",
+            *(
+                el("th", cell, scope="row") if at == 1 else el("td", cell)
+                for at, cell in enumerate(row)
+            ),
         )
         for row in rows
     ]
-    body = "".join(f"<tr>{cells}</tr>" for cells in lines)
-    table = f'<table class="figures"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
-    return f'<div class="wide" tabindex="0" role="group" aria-label="Figures">{table}</div>'
+    return render_rows(head, lines, "Figures", "numbers")
 
 
 def _group_pictures(shown: Sequence[Shown]) -> dict[str, dict[str, Tensor]]:

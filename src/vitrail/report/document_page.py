@@ -9,51 +9,59 @@ from vitrail import __version__
 from vitrail.report.blocks import Section
 from vitrail.report.charts.palette import make_css_variables
 from vitrail.report.html import Html, el, join
-from vitrail.report.pages.page_elements import FILTER
+from vitrail.report.pages.page_elements import GRAY_FILTER
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+SCRIPT_POLICY = f"{POLICY}; script-src 'unsafe-inline'"
+_FOOT = "One file: nothing is loaded from elsewhere and nothing is sent anywhere."
 
 
 def render_document(
     title: str, lead: object, sections: Sequence[Section], runs: Sequence[str], private: bool
 ) -> str:
-    """One HTML document; `private` marks it at its top as not for sharing."""
+    """A report: sections beside their list; `private` marks it at its top as not for sharing."""
     links = [el("li", el("a", s.title, href=f"#{s.anchor}")) for s in sections]
     nav = el("nav", _render_run_picker(runs), el("ul", *links), aria_label="Sections")
-    theme = el("button", "Colors: auto", type="button", class_="theme", hidden=True)
     warning = None
     if private:
         warning = el("p", "Shows images of a site: not for sharing.", class_="private")
+    main = el("main", GRAY_FILTER, *(s.to_html() for s in sections), id="main")
+    page = el("div", nav, main, class_="page")
+    script = Html(f"<script>{read_asset('script.js')}{read_asset('zoom.js')}</script>")
+    return _render_file(title, join([warning, el("p", lead, class_="soft")]), page, script)
+
+
+def render_page(title: str, lead: object, body: Sequence[Html | None]) -> str:
+    """The page of a single command, without any script: a title, a lead, and its sections."""
+    main = el("main", GRAY_FILTER, *body, id="main")
+    return _render_file(title, lead, el("div", main, class_="page alone"))
+
+
+def _render_file(title: str, lead: object, page: Html, script: Html | None = None) -> str:
+    theme = None
+    if script is not None:
+        theme = el("button", "Colors: auto", type="button", class_="theme", hidden=True)
     header = el(
         "header",
         el("div", class_="glass", aria_hidden="true"),
-        el(
-            "div",
-            el("div", el("h1", title), warning, el("p", lead, class_="soft")),
-            theme,
-            class_="top",
-        ),
-    )
-    main = el("main", Html(FILTER), *(s.to_html() for s in sections), id="main")
-    foot = el(
-        "footer",
-        f"Made by Vitrail {__version__}. One file: nothing is loaded from elsewhere and nothing is "
-        "sent anywhere.",
+        el("div", el("div", el("h1", title), lead), theme, class_="top"),
     )
     skip = el("a", "Skip to the content", href="#main", class_="skip")
-    body = el("body", skip, header, el("div", nav, main, class_="page"), foot, _render_script())
-    return f'<!DOCTYPE html>\n<html lang="en">\n{_render_head(title)}\n{body}\n</html>\n'
+    foot = el("footer", f"Made by Vitrail {__version__}. {_FOOT}")
+    body = el("body", skip, header, page, foot, script)
+    head = _render_head(title, POLICY if script is None else SCRIPT_POLICY)
+    return f'<!DOCTYPE html>\n<html lang="en">\n{head}\n{body}\n</html>\n'
 
 
-def _render_head(title: str) -> Html:
+def _render_head(title: str, policy: str) -> Html:
     return el(
         "head",
         el("meta", charset="utf-8"),
-        Html(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("meta", name="color-scheme", content="light dark"),
         el("title", title),
-        Html(f"<style>{make_css_variables()}\n{_read_asset('style.css')}</style>"),
+        Html(f"<style>{read_style()}</style>"),
     )
 
 
@@ -76,9 +84,11 @@ def render_run_views(blocks: Sequence[tuple[str, Html]]) -> Html:
     )
 
 
-def _render_script() -> Html:
-    return Html(f"<script>{_read_asset('script.js')}{_read_asset('zoom.js')}</script>")
+def read_style() -> str:
+    """The one stylesheet of reports, pages and the live application."""
+    return f"{make_css_variables()}\n{read_asset('style.css')}{read_asset('pages.css')}"
 
 
-def _read_asset(name: str) -> str:
+def read_asset(name: str) -> str:
+    """The text of a file that belongs to the pages."""
     return (files("vitrail.report.assets") / name).read_text(encoding="utf-8")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-_VOID = frozenset({"meta", "br", "col", "input"})
+_VOID = frozenset({"meta", "link", "br", "col", "input", "img"})
+_SHAPES = frozenset({"rect", "path", "circle", "line", "image", "use", "feColorMatrix"})
 
 
 class Html(str):
@@ -28,6 +29,8 @@ def el(name: str, /, *children: object, **attributes: object) -> Html:
         attribute = key.rstrip("_").replace("_", "-")
         written.append(f" {attribute}" if value is True else f' {attribute}="{escape(str(value))}"')
     head = f"<{name}{''.join(written)}>"
+    if name in _SHAPES and not children:
+        return Html(f"{head[:-1]}/>")
     return Html(head if name in _VOID else f"{head}{join(children)}</{name}>")
 
 

@@ -36,17 +36,17 @@ class Photos:
     def draw_framed(self, row: int, box: Box, label: str) -> Html:
         """An image with a box, everything else in shadow; it can be enlarged."""
         size = self._get_size()
-        return self._draw_zoomable(row, label, draw_shade(size, box) + draw_box(box))
+        return self._draw_zoomable(row, label, join([draw_shade(size, box), draw_box(box)]))
 
     def draw_marked(self, row: int, boxes: list[Box], label: str) -> Html:
         """An image with some boxes."""
-        return self._draw_zoomable(row, label, "".join(draw_box(box) for box in boxes))
+        return self._draw_zoomable(row, label, join(draw_box(box) for box in boxes))
 
     def draw_heated(self, row: int, map_: Tensor, label: str) -> Html:
         """An image, gray, under a map."""
         height, width = self._get_size()
         return self._draw_zoomable(
-            row, label, "", draw_heat(map_, (0.0, 0.0, float(width), float(height)))
+            row, label, None, draw_heat(map_, (0.0, 0.0, float(width), float(height)))
         )
 
     def render_store(self) -> Html:
@@ -58,13 +58,15 @@ class Photos:
         height, width = self.images.images.shape[1:3]
         return int(height), int(width)
 
-    def _draw_zoomable(self, row: int, label: str, marks: str, heat: str = "") -> Html:
+    def _draw_zoomable(
+        self, row: int, label: str, marks: Html | None, heat: Html | None = None
+    ) -> Html:
         assert self.images is not None
         name = f"{self.name}-t{row}"
         if row not in self._stored:
             pixels = np.array(self.images.images[row])
             picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
             picture.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
-            self._stored[row] = Html(store_photo(name, picture, self._get_size()))
-        drawn = Html(draw_photo(name, self._get_size(), label, marks, heat))
+            self._stored[row] = store_photo(name, picture, self._get_size())
+        drawn = draw_photo(name, self._get_size(), label, marks, heat)
         return el("button", drawn, type="button", class_="zoom", aria_label=f"Enlarge: {label}")

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from vitrail.audit.finding import VERDICT_WORDS
 from vitrail.report.charts.drawing import Sign
-from vitrail.report.html import Html, el, to_html
-from vitrail.report.pages.audit_figures import draw_verdict_shape
+from vitrail.report.html import Html, el
 
 VERDICTS: dict[str, tuple[Sign, str]] = {
     "clear": ("ring", "fine"),
     "suspect": ("triangle", "warn"),
     "biased": ("square", "bad"),
 }
+_WORDS = {str(verdict): words for verdict, words in VERDICT_WORDS.items()}
+_SHAPES = {
+    "clear": el("circle", cx=8, cy=8, r=6, fill="none", stroke="currentColor", stroke_width=2),
+    "suspect": el("path", d="M8 1.5 15 14H1Z", fill="none", stroke="currentColor",
+                  stroke_width=2, stroke_linejoin="round"),
+    "biased": el("path", d="M1 1H15V15H1Z", fill="currentColor"),
+}  # fmt: skip
 
 
 def choose_sign(verdict: str) -> tuple[Sign, str]:
@@ -21,9 +27,10 @@ def choose_sign(verdict: str) -> tuple[Sign, str]:
 
 def draw_verdict(verdict: str, text: object = None) -> Html:
     """The shape of a verdict with a text beside it; left out: the verdict in words."""
-    shape = verdict if verdict in VERDICTS else "suspect"
-    label = to_html(VERDICT_WORDS.get(verdict, verdict) if text is None else text)  # type: ignore[call-overload]
-    return el("span", Html(draw_verdict_shape(shape)), label, class_=f"verdict {shape}")  # type: ignore[arg-type]
+    kind = verdict if verdict in VERDICTS else "suspect"
+    shape = el("svg", _SHAPES[kind], viewBox="0 0 16 16", aria_hidden="true")
+    label = _WORDS.get(verdict, verdict) if text is None else text
+    return el("span", shape, label, class_=f"verdict {kind}")
 
 
 def draw_legend() -> Html:

@@ -13,8 +13,8 @@ from matplotlib.patches import Rectangle
 
 from vitrail.explain.evidence import OTHER, ClassEvidence, Contribution
 from vitrail.report.explain_images import Explainer, ImageExplanation
-from vitrail.report.pages.evidence_page import compute_extent, image_from_array, round_contributions
-from vitrail.report.pages.page_elements import color_heat, format_number
+from vitrail.report.pages.evidence_page import compute_extent, round_contributions
+from vitrail.report.pages.page_elements import color_heat, format_number, image_from_array
 from vitrail.report.training_patches import Patches
 
 INK, SOFT, LINE = "#1d2330", "#5c6577", "#d9d6cc"

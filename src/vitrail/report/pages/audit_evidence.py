@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-from html import escape
+from collections.abc import Mapping
 
 import numpy as np
-from PIL import Image
-from torch import Tensor
 
 from vitrail.audit.counterfactual.finding_pictures import ClassPrediction, FindingExample
 from vitrail.audit.finding import Finding
 from vitrail.explain.evidence import Box
-from vitrail.report.pages.audit_figures import draw_empty_frame
+from vitrail.report.html import Html, el, format_html, join
 from vitrail.report.pages.audit_units import render_unit_table
 from vitrail.report.pages.audit_words import NEITHER, describe_readings, format_percent
 from vitrail.report.pages.page_elements import (
     draw_box,
+    draw_empty_frame,
     draw_heat,
     draw_photo,
     format_number,
+    image_from_tensor,
+    render_rows,
     store_photo,
 )
 
 MODEL_NAMES = {"local": "own model", "shared": "shared model"}
 
 
-def render_finding(example: FindingExample, at: int, shown: bool, doubted: bool) -> str:
+def render_finding(example: FindingExample, at: int, shown: bool, doubted: bool) -> Html:
     """The figures of a finding under a heading; `at` numbers it, `shown` allows pixels."""
     finding = example.finding
-    body = _render_pictures(example, at) if shown else _render_places(example)
-    both = render_unit_table(finding) + (_render_readings(finding) if doubted else "")
-    return (
-        f"<h3>{escape(finding.label)}: what the models look at</h3>"
-        f'<p class="soft">{escape(_write_sentences(example))}</p>{body}{both}'
+    return join(
+        [
+            el("h3", f"{finding.label}: what the models look at"),
+            el("p", _write_sentences(example), class_="soft"),
+            _render_pictures(example, at) if shown else _render_places(example),
+            render_unit_table(finding),
+            _render_readings(finding) if doubted else None,
+        ]
     )
 
 
@@ -54,19 +58,19 @@ def _name_model(model: str) -> str:
     return MODEL_NAMES.get(model, f"model of {model}")
 
 
-def _render_pictures(example: FindingExample, at: int) -> str:
+def _render_pictures(example: FindingExample, at: int) -> Html:
     """MyTH's figures 4 and 5 and the counterfactuals, on one typical image of the site."""
     label = example.finding.label
     size = _get_size(example)
-    stored = "".join(
-        store_photo(f"a{at}{name}", _make_photo(pixels), size)
+    stored = [
+        store_photo(f"a{at}{name}", image_from_tensor(pixels), size)
         for name, pixels in example.pictures.items()
-    )
-    mark = "" if example.region is None else draw_box(example.region)
+    ]
+    mark = None if example.region is None else draw_box(example.region)
     figures = [
         _render_figure(
             draw_photo(f"a{at}own", size, f"an image of {label} with the tested place", mark),
-            f"an image of <b>{escape(label)}</b>, in the middle of its class by effect",
+            format_html("an image of {}, in the middle of its class by effect", el("b", label)),
             example.said["own"],
         )
     ]
@@ -79,57 +83,45 @@ def _render_pictures(example: FindingExample, at: int) -> str:
             draw_box(attention.box),
             draw_heat(attention.map, (0, 0, size[1], size[0])),
         )
-        figures.append(
-            _render_figure(drawn, f"{escape(_name_model(name))}: its strongest part of the class")
-        )
+        figures.append(_render_figure(drawn, f"{_name_model(name)}: its strongest part"))
+    other = example.other_label
     for name, text in (
         ("covered", f"the same image, the place {example.finding.undone}"),
-        ("other", f"an image of <b>{escape(example.other_label)}</b>"),
-        ("swapped", f"the same image of {escape(example.other_label)}, the place put in"),
+        ("other", f"an image of {other}"),
+        ("swapped", f"the same image of {other}, the place put in"),
     ):
-        plain = text.replace("<b>", "").replace("</b>", "")
-        shown = mark if name != "other" else ""
-        drawn = draw_photo(f"a{at}{name}", size, _unescape(plain), shown)
+        drawn = draw_photo(f"a{at}{name}", size, text, None if name == "other" else mark)
         figures.append(_render_figure(drawn, text, example.said[name]))
-    return f'{stored}<div class="looks">{"".join(figures)}</div>'
+    return join([*stored, el("div", *figures, class_="looks")])
 
 
-def _unescape(markup: str) -> str:
-    """Text of a caption whose names were escaped once; `draw_photo` escapes again."""
-    return markup.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-
-
-def _render_places(example: FindingExample) -> str:
+def _render_places(example: FindingExample) -> Html:
     """The same without pixels: boxes of every image in an empty frame, and what was said."""
     size, label = _get_size(example), example.finding.label
     count = len(example.finding.rows)
     figures = []
     for name, attention in example.seen.items():
         caption = f"where the {_name_model(name)} looks in {count} images of {label}"
-        drawn = draw_empty_frame(
-            size, attention.boxes, _compute_median_box(attention.boxes), caption
+        median = _compute_median_box(attention.boxes)
+        figures.append(
+            _render_figure(draw_empty_frame(size, attention.boxes, median, caption), caption)
         )
-        figures.append(_render_figure(drawn, escape(caption)))
-    rows = "".join(
-        f"<tr><td>{escape(text)}</td>"
-        + "".join(
-            f"<td>{_format_answer(prediction)}</td>" for prediction in example.said[name].values()
-        )
-        + "</tr>"
-        for name, text in (
-            ("own", f"a typical image of {label}"),
-            ("covered", f"the place {example.finding.undone}"),
-            ("other", f"an image of {example.other_label}"),
-            ("swapped", "with the place put in"),
-        )
+    rows = []
+    for name, text in (
+        ("own", f"a typical image of {label}"),
+        ("covered", f"the place {example.finding.undone}"),
+        ("other", f"an image of {example.other_label}"),
+        ("swapped", "with the place put in"),
+    ):
+        answers = [el("td", _format_answer(said)) for said in example.said[name].values()]
+        rows.append(el("tr", el("th", text, scope="row"), *answers))
+    heads = ("image", *(_name_model(name) for name in example.said["own"]))
+    note = format_html(
+        "Images are not shown, so that this page can be shared; {} shows them.",
+        el("code", "--with-images"),
     )
-    heads = "".join(f"<th>{escape(_name_model(name))}</th>" for name in example.said["own"])
-    return (
-        f'<div class="looks">{"".join(figures)}</div><div class="wide"><table class="audit">'
-        f"<thead><tr><th></th>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
-        '<p class="soft">Images are not shown, so that this page can be shared; '
-        "<code>--with-images</code> shows them.</p>"
-    )
+    table = render_rows(heads, rows, f"What the models say to {label}", "numbers")
+    return join([el("div", *figures, class_="looks"), table, el("p", note, class_="soft")])
 
 
 def _compute_median_box(boxes: tuple[Box, ...]) -> Box:
@@ -137,36 +129,29 @@ def _compute_median_box(boxes: tuple[Box, ...]) -> Box:
     return int(edges[0]), int(edges[1]), int(edges[2]), int(edges[3])
 
 
-def _render_figure(drawn: str, caption: str, predictions: object = None) -> str:
-    lines = ""
-    if isinstance(predictions, dict):
-        lines = "".join(
-            f'<div class="said"><span>{escape(_name_model(name))}</span>'
-            f"<span>{_format_answer(prediction)}</span></div>"
-            for name, prediction in predictions.items()
-        )
-    return f"<figure>{drawn}<figcaption>{caption}{lines}</figcaption></figure>"
+def _render_figure(
+    drawn: Html, caption: object, predictions: Mapping[str, ClassPrediction] | None = None
+) -> Html:
+    lines = [
+        el("div", el("span", _name_model(name)), el("span", _format_answer(said)), class_="answers")
+        for name, said in (predictions or {}).items()
+    ]
+    return el("figure", drawn, el("figcaption", caption, *lines))
 
 
 def _format_answer(prediction: ClassPrediction) -> str:
-    return f"{escape(prediction.predicted)} {format_number(100 * prediction.probability, 0)} %"
+    return f"{prediction.predicted} {format_number(100 * prediction.probability, 0)} %"
 
 
-def _render_readings(finding: Finding) -> str:
+def _render_readings(finding: Finding) -> Html:
     cards = []
     for name, text, supported in describe_readings(finding):
         head = f"{name}: what the numbers support" if supported else name
-        cards.append(f"<div{' class=yes' if supported else ''}><h4>{head}</h4>{escape(text)}</div>")
-    neither = f"<p>{NEITHER}</p>" if finding.reading == "open" else ""
-    return f'{neither}<div class="readings">{"".join(cards)}</div>'
+        cards.append(el("div", el("h4", head), text, class_="yes" if supported else None))
+    neither = el("p", NEITHER) if finding.reading == "open" else None
+    return join([neither, el("div", *cards, class_="readings")])
 
 
 def _get_size(example: FindingExample) -> tuple[int, int]:
     height, width = example.pictures["own"].shape[1:]
     return int(height), int(width)
-
-
-def _make_photo(pixels: Tensor) -> Image.Image:
-    """A picture [C, H, W] in 0..1 for the eye."""
-    values = (pixels.clamp(0, 1) * 255).round().to("cpu").permute(1, 2, 0).numpy().astype(np.uint8)
-    return Image.fromarray(values[..., 0] if values.shape[2] == 1 else values)

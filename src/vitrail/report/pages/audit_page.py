@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
 from vitrail.audit.counterfactual.finding_pictures import FindingExample, illustrate_finding
 from vitrail.audit.federation_view import Audit
 from vitrail.audit.finding import Finding
 from vitrail.audit.site_audit import SiteAudit
 from vitrail.audit.site_view import SiteView
+from vitrail.report.charts.verdict_signs import draw_legend, draw_verdict
+from vitrail.report.document_page import render_page
+from vitrail.report.html import Html, el, format_html, join
 from vitrail.report.pages.audit_evidence import render_finding
-from vitrail.report.pages.audit_figures import (
-    draw_gap,
-    draw_legend,
-    draw_verdict,
-    draw_verdict_shape,
-)
-from vitrail.report.pages.audit_style import AUDIT_STYLE
 from vitrail.report.pages.audit_words import (
     count_tested,
     find_leading,
@@ -26,7 +21,7 @@ from vitrail.report.pages.audit_words import (
     list_facts,
     write_headline,
 )
-from vitrail.report.pages.page_elements import format_number, render_page
+from vitrail.report.pages.page_elements import format_number, render_rows
 from vitrail.runs.opened_run import Run
 
 _MOST_EXAMPLES = 3  # findings a site that are shown in pictures
@@ -56,28 +51,24 @@ def render_audit_page(
     card = run.card
     whole = "personal model" if run.keeps_home else "global model"
     audited = _format_count(len(audit.sites), "site")
-    lead = (
-        f'<p class="soft">{escape(card["method"])} on {escape(card["backbone"])} · round '
-        f"{run.round} · {audited} audited of {len(run.sites)}, each on its own images · "
-        f"shared model: the {whole}</p>"
+    about = (
+        f"{card['method']} on {card['backbone']} · round {run.round} · {audited} audited of "
+        f"{len(run.sites)}, each on its own images · shared model: the {whole}"
     )
-    body = [_render_summary(audit)]
+    body: list[Html | None] = [_render_summary(audit)]
     if len(audit.sites) > 1:
         body.append(_render_federation(audit, run.classes))
     body.append(_render_alarms(audit))
     body += [_render_site(audit, site, examples, shown) for site in audit.sites]
     body.append(_render_meaning(audit))
     title = "Audit" if len(audit.sites) != 1 else f"Audit of {audit.sites[0].site}"
-    return render_page(title, lead, body, AUDIT_STYLE)
+    return render_page(title, el("p", about, class_="soft"), body)
 
 
-def _render_summary(audit: Audit) -> str:
+def _render_summary(audit: Audit) -> Html:
     verdict, headline = write_headline(audit)
     finding = find_leading(audit)
-    head = (
-        f'<p class="headline {verdict}">{draw_verdict_shape(verdict)}'
-        f"<span>{escape(headline)}</span></p>"
-    )
+    head = el("p", draw_verdict(verdict, headline), class_="headline")
     if finding is None:
         tests = count_tested(audit)
         sentence = (
@@ -87,50 +78,51 @@ def _render_summary(audit: Audit) -> str:
             if tests
             else "Every class at every site has too few images, or is the only one there."
         )
-        return f"<section>{head}<p>{sentence}</p></section>"
-    rows = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in list_facts(audit, finding))
+        return el("section", head, el("p", sentence))
+    facts = [
+        item
+        for name, text in list_facts(audit, finding)
+        for item in (el("dt", name), el("dd", text))
+    ]
     others = [
         f
         for s in audit.sites
         for f in s.findings
         if f is not finding and audit.verdict(f) != "clear"
     ]
-    also = ""
+    also = None
     if others:
         listed = ", ".join(f"{f.label} at {f.site} ({audit.verdict(f)})" for f in others[:8])
-        dots = " and more" if len(others) > 8 else ""
-        also = f'<p class="note">Also: {escape(listed)}{dots}.</p>'
-    return f'<section>{head}<dl class="facts">{rows}</dl>{also}</section>'
+        also = el("p", f"Also: {listed}{' and more' if len(others) > 8 else ''}.", class_="note")
+    return el("section", head, el("dl", *facts, class_="facts"), also)
 
 
-def _render_federation(audit: Audit, classes: Sequence[str]) -> str:
+def _render_federation(audit: Audit, classes: Sequence[str]) -> Html:
     """Sites by classes: scores, verdicts, the origin marked."""
-    worst = audit.worst
     rows = []
     for site in audit.sites:
         by_class = {f.label: f for f in site.findings}
-        cells = "".join(_render_cell(audit, by_class.get(name), worst) for name in classes)
-        rows.append(f'<tr><th scope="row">{escape(site.site)}</th>{cells}</tr>')
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in classes)
-    return (
-        "<section><h2>All sites</h2><p>The score of each class at each site: how much "
-        "better some place of the image, alone, tells the class there than at the other sites, in "
-        f'standard errors.</p><div class="wide"><table class="matrix"><thead><tr><th></th>'
-        f"{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>{draw_legend()}</section>"
+        cells = [_render_cell(audit, by_class.get(name), audit.worst) for name in classes]
+        rows.append(el("tr", el("th", site.site, scope="row"), *cells))
+    about = (
+        "The score of each class at each site: how much better some place of the image, alone, "
+        "tells the class there than at the other sites, in standard errors."
     )
+    table = render_rows(("site", *classes), rows, "Scores by site and class", "matrix")
+    return el("section", el("h2", "All sites"), el("p", about), table, draw_legend())
 
 
-def _render_cell(audit: Audit, finding: Finding | None, worst: Finding | None) -> str:
+def _render_cell(audit: Audit, finding: Finding | None, worst: Finding | None) -> Html:
     if finding is None:
-        return '<td class="none">not tested</td>'
+        return el("td", "not tested", class_="none")
     shape = draw_verdict(audit.verdict(finding), format_number(finding.score, 1))
-    hidden = f'<span class="hide">{audit.verdict(finding)}</span>'
+    hidden = el("span", audit.verdict(finding), class_="hide")
     if finding is worst:
-        return f'<td class="origin">{shape}{hidden}<small>origin</small></td>'
-    return f"<td>{shape}{hidden}</td>"
+        return el("td", shape, hidden, el("small", "origin"), class_="origin")
+    return el("td", shape, hidden)
 
 
-def _render_alarms(audit: Audit) -> str:
+def _render_alarms(audit: Audit) -> Html:
     """What an unbiased site sees: the shared model beside its own."""
     reach = max((abs(s.alarm.gap) + 2 * s.alarm.spread for s in audit.sites), default=0.0) or 0.01
     rows = []
@@ -138,123 +130,161 @@ def _render_alarms(audit: Audit) -> str:
         alarm = site.alarm
         lowest = min(alarm.by_class, key=alarm.by_class.__getitem__, default=None)
         worst = (
-            ""
-            if lowest is None
-            else f"{escape(lowest)} {format_number(100 * alarm.by_class[lowest], 0)}"
+            "" if lowest is None else f"{lowest} {format_number(100 * alarm.by_class[lowest], 0)}"
         )
         gap, error = format_number(100 * alarm.gap, 1), format_number(200 * alarm.spread, 1)
-        rows.append(
-            f'<tr><td class="name">{escape(site.site)}</td><td>{gap} ± {error}</td>'
-            f"<td>{draw_gap(alarm.gap, alarm.spread, reach, site.site)}</td><td>{worst}</td></tr>"
+        cells = (
+            f"{gap} ± {error}",
+            _draw_gap(alarm.gap, alarm.spread, reach, site.site),
+            worst,
         )
-    return (
-        "<section><h2>The alarm an unbiased site hears</h2><p>Accuracy of the shared model minus "
-        "that of the site's own, in points on its own images, with twice its standard error. Far "
-        "below zero means that the shared model learned elsewhere what does not hold here.</p>"
-        '<div class="wide"><table class="audit"><thead><tr><th>site</th><th>difference</th>'
-        f"<th>from {format_number(-100 * reach, 0)} to {format_number(100 * reach, 0)} points</th>"
-        f"<th>worst class</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div></section>"
+        rows.append(el("tr", el("th", site.site, scope="row"), *(el("td", cell) for cell in cells)))
+    about = (
+        "Accuracy of the shared model minus that of the site's own, in points on its own images, "
+        "with twice its standard error. Far below zero means that the shared model learned "
+        "elsewhere what does not hold here."
+    )
+    span = f"from {format_number(-100 * reach, 0)} to {format_number(100 * reach, 0)} points"
+    title = "The alarm an unbiased site hears"
+    table = render_rows(("site", "difference", span, "worst class"), rows, title, "numbers")
+    return el("section", el("h2", title), el("p", about), table)
+
+
+def _draw_gap(value: float, spread: float, reach: float, who: str) -> Html:
+    """A difference of accuracies with twice its standard error, on a scale of plus-minus reach."""
+    wide, middle = 260.0, 130.0
+    scale = (middle - 10) / reach if reach > 0 else 0.0
+    at = middle + scale * value
+    low, high = at - 2 * scale * spread, at + 2 * scale * spread
+    points, error = format_number(100 * value, 1), format_number(200 * spread, 1)
+    label = f"{who}: {points} plus or minus {error} points"
+    return el(
+        "svg",
+        el("title", label),
+        el("line", class_="zero", x1=middle, x2=middle, y1=1, y2=25),
+        el("line", x1=f"{max(0.0, low):.1f}", x2=f"{min(wide, high):.1f}", y1=13, y2=13),
+        el("circle", cx=f"{at:.1f}", cy=13, r=5),
+        class_="gap",
+        role="img",
+        aria_label=label,
+        viewBox=f"0 0 {wide:g} 26",
     )
 
 
 def _render_site(
     audit: Audit, site: SiteAudit, examples: Sequence[FindingExample], shown: bool
-) -> str:
+) -> Html:
     worst = site.findings[0] if site.findings else None
-    verdict = "" if worst is None else draw_verdict(audit.verdict(worst))
     sentence = "Nothing could be tested here." if worst is None else worst.sentence
     if worst is not None and worst.verdict == "clear":
         sentence = "No bias seen at this site."
-    text = f"<p>{escape(sentence)}</p>"
+    skipped = None
     if site.skipped:
-        names = ", ".join(site.skipped)
-        text += (
-            f'<p class="note">Not tested, because there are too few images of them, or of '
-            f"others: {escape(names)}.</p>"
-        )
-    parts = []
-    for at, example in enumerate(examples):
-        if example.finding.site == site.site:
-            doubted = example.finding.verdict != "clear"
-            parts.append(render_finding(example, at, shown, doubted))
-    table = _render_table(audit, site) if site.findings else ""
-    return (
-        f"<section><h2>{escape(site.site)}</h2><p>{verdict}</p>{text}{table}{''.join(parts)}"
-        "</section>"
+        why = "Not tested, because there are too few images of them, or of others"
+        skipped = el("p", f"{why}: {', '.join(site.skipped)}.", class_="note")
+    parts = [
+        render_finding(example, at, shown, example.finding.verdict != "clear")
+        for at, example in enumerate(examples)
+        if example.finding.site == site.site
+    ]
+    return el(
+        "section",
+        el("h2", site.site),
+        None if worst is None else el("p", draw_verdict(audit.verdict(worst))),
+        el("p", sentence),
+        skipped,
+        _render_table(audit, site) if site.findings else None,
+        *parts,
     )
 
 
-def _render_table(audit: Audit, site: SiteAudit) -> str:
+_HEADS = (
+    "class",
+    "verdict",
+    "score",
+    "p, corrected",
+    "place",
+    "told by the place alone: AUC",
+    "put into other images: log-odds of the class",
+    "right before and after covering",
+    "reading",
+)
+
+
+def _render_table(audit: Audit, site: SiteAudit) -> Html:
     listed = [f for at, f in enumerate(site.findings) if at < _ROWS or audit.verdict(f) != "clear"]
     rest = len(site.findings) - len(listed)
-    rows = "".join(_render_row(audit, finding) for finding in listed)
+    rows = [_render_row(audit, finding) for finding in listed]
     if rest:
-        rows += f'<tr class="other"><td colspan="9">{rest} more, all clear</td></tr>'
-    return (
-        '<div class="wide"><table class="audit"><thead><tr><th>class</th><th>verdict</th>'
-        "<th>score</th><th>p, corrected</th><th>place</th>"
-        "<th>told by the<br>place alone:<br>AUC</th>"
-        "<th>put into other images:<br>log-odds of the class</th>"
-        "<th>right before<br>and after covering</th><th>reading</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table></div>"
-    )
+        sentence = f"{rest} more, all clear"
+        rows.append(el("tr", el("td", sentence, colspan=len(_HEADS)), class_="other"))
+    return render_rows(_HEADS, rows, f"Classes of {site.site}", "numbers dense")
 
 
-def _render_row(audit: Audit, finding: Finding) -> str:
+def _render_row(audit: Audit, finding: Finding) -> Html:
     moved, kept = [], []
     for name, word in (("local", "own"), ("shared", "shared")):
         value = format_number(finding.swapped[name], 2)
-        sign = "+" if value[0].isdigit() else ""
-        moved.append(f'<span class="pair"><span>{word}</span> {sign}{value}</span>')
+        moved.append(_render_pair(word, f"{'+' if value[0].isdigit() else ''}{value}"))
         covered = finding.covered[name]
-        kept.append(
-            f'<span class="pair"><span>{word}</span> {format_percent(covered.accuracy)} → '
-            f"{format_percent(covered.without)}</span>"
-        )
-    p = escape(format_p_value(audit.p_value(finding)))
-    return (
-        f'<tr><td class="name">{escape(finding.label)}</td>'
-        f"<td>{draw_verdict(audit.verdict(finding))}</td>"
-        f"<td>{format_number(finding.score, 1)}</td><td>{p}</td>"
-        f'<td class="place">{escape(finding.spot)}</td><td>{_render_areas(finding)}</td>'
-        f"<td>{''.join(moved)}</td>"
-        f"<td>{''.join(kept)}</td><td>{_READING[finding.reading]}</td></tr>"
+        change = f"{format_percent(covered.accuracy)} → {format_percent(covered.without)}"
+        kept.append(_render_pair(word, change))
+    areas = [
+        _render_pair(word, format_number(value, 2))
+        for word, value in (("here", finding.here), ("others", finding.elsewhere))
+    ]
+    return el(
+        "tr",
+        el("th", finding.label, scope="row"),
+        el("td", draw_verdict(audit.verdict(finding))),
+        el("td", format_number(finding.score, 1)),
+        el("td", format_p_value(audit.p_value(finding))),
+        el("td", finding.spot, class_="place"),
+        el("td", *areas),
+        el("td", *moved),
+        el("td", *kept),
+        el("td", _READING[finding.reading]),
     )
 
 
-def _render_areas(finding: Finding) -> str:
-    pairs = (("here", finding.here), ("others", finding.elsewhere))
-    return "".join(
-        f'<span class="pair"><span>{word}</span> {format_number(value, 2)}</span>'
-        for word, value in pairs
-    )
+def _render_pair(word: str, value: str) -> Html:
+    return el("span", el("span", word), f" {value}", class_="pair")
 
 
-def _render_meaning(audit: Audit) -> str:
+def _render_meaning(audit: Audit) -> Html:
     null = audit.null
     source = ""
     if null is not None:
         about = f": {null.about.rstrip('.')}" if null.about else ""
         source = f" Here they are {len(null.scores)} scores{about}."
-    return (
-        "<section><h2>What the numbers mean</h2>"
-        "<p>A p-value is the share of classes in <b>unbiased</b> federations that score as high or "
-        f"higher.{escape(source)} It is corrected (Holm) for every class of every site on this "
-        "page, so that of 20 unbiased federations at most one is expected to show a "
-        "<b>biased</b> verdict; <b>suspect</b> holds before the correction only, and about one "
-        "unbiased class in 20 is.</p>"
-        "<p>It is not the chance that a site is honest, not a measure of harm, and no proof of "
-        "absence: a weak mark or a site with few images is missed. It counts for images and models "
-        "like those it was made from. It cannot tell a mark from a real feature that only one "
-        "site has: that is what the two readings are for, and who knows the images decides.</p>"
-        '<p class="soft">The score compares sites, not models: a part that tells a class at all '
-        "sites stands out nowhere, a mark that only one site has stands out there. "
-        "<b>AUC</b>: the area under the curve with which one place tells the class from another; "
-        "0.5 is chance, 1 never errs. "
-        "<b>Put into other images</b>: the mean change of the log-odds of the class when the "
-        "place is copied into images of other classes. <b>Covering</b> fills a place from its "
-        "surroundings; for color it undoes the shift.</p></section>"
-    )
+    bold = {word: el("b", word) for word in ("unbiased", "biased", "suspect", "AUC")}
+    paragraphs = [
+        format_html(
+            "A p-value is the share of classes in {} federations that score as high or higher.{} "
+            "It is corrected (Holm) for every class of every site on this page, so that of 20 "
+            "unbiased federations at most one is expected to show a {} verdict; {} holds before "
+            "the correction only, and about one unbiased class in 20 is.",
+            bold["unbiased"], source, bold["biased"], bold["suspect"],
+        ),
+        format_html(
+            "It is not the chance that a site is honest, not a measure of harm, and no proof of "
+            "absence: a weak mark or a site with few images is missed. It counts for images and "
+            "models like those it was made from. It cannot tell a mark from a real feature that "
+            "only one site has: that is what the two readings are for, and who knows the images "
+            "decides."
+        ),
+        format_html(
+            "The score compares sites, not models: a part that tells a class at all sites stands "
+            "out nowhere, a mark that only one site has stands out there. {}: the area under the "
+            "curve with which one place tells the class from another; 0.5 is chance, 1 never errs. "
+            "{}: the mean change of the log-odds of the class when the place is copied into images "
+            "of other classes. {} fills a place from its surroundings; for color it undoes the "
+            "shift.",
+            bold["AUC"], el("b", "Put into other images"), el("b", "Covering"),
+        ),
+    ]  # fmt: skip
+    text = join(el("p", paragraph) for paragraph in paragraphs)
+    return el("section", el("h2", "What the numbers mean"), text)
 
 
 def _format_count(count: int, singular: str, plural: str | None = None) -> str:

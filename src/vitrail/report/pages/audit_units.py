@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vitrail.audit.finding import Finding
+from vitrail.report.html import Html, el, join
 from vitrail.report.pages.audit_words import format_percent
-from vitrail.report.pages.page_elements import format_number
+from vitrail.report.pages.page_elements import format_number, render_rows
 
 _MOST = 12  # prototypes that are listed
 _HEADS = (
-    "prototype<br>(shared model)",
-    "looks at<br>the place",
-    "activation, put into<br>other images",
-    "the same, of the<br>own model's",
-    "activation,<br>when covered",
-    "attention<br>in the place",
-    "distance to the<br>nearest own one",
-    "overlap of<br>their boxes",
+    "prototype (shared model)",
+    "looks at the place",
+    "activation, put into other images",
+    "the same, of the own model's",
+    "activation, when covered",
+    "attention in the place",
+    "distance to the nearest own one",
+    "overlap of their boxes",
 )
 
 
-def render_unit_table(finding: Finding) -> str:
+def render_unit_table(finding: Finding) -> Html | None:
     """Those that the place moves most come first; nothing where there are none."""
     listed = sorted(finding.units, key=lambda unit: -max(unit.rise, unit.own_rise))
     if not listed:
-        return ""
+        return None
     rows = []
     for unit in listed[:_MOST]:
         cells = (
@@ -38,18 +39,18 @@ def render_unit_table(finding: Finding) -> str:
             _format_optional(unit.distance, lambda value: format_number(value, 2)),
             _format_optional(unit.overlap, format_percent),
         )
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+        rows.append(el("tr", *(el("td", cell) for cell in cells)))
     more = len(listed) - len(rows)
     if more:
-        rows.append(f'<tr class="other"><td colspan="{len(_HEADS)}">{more} more</td></tr>')
+        rows.append(el("tr", el("td", f"{more} more", colspan=len(_HEADS)), class_="other"))
     by = "their vectors" if listed[0].by == "vectors" else "their maps (1 minus correlation)"
-    heads = "".join(f"<th>{head}</th>" for head in _HEADS)
-    return (
-        f'<div class="wide"><table class="audit"><thead><tr>{heads}</tr></thead>'
-        f'<tbody>{"".join(rows)}</tbody></table></div><p class="soft">Distances are those of {by}.'
-        " A prototype looks at the place if the place, put into other images, excites it, or the "
-        "own model's of that number, three times as much as any prototype of another class.</p>"
+    note = (
+        f"Distances are those of {by}. A prototype looks at the place if the place, put into other "
+        "images, excites it, or the own model's of that number, three times as much as any "
+        "prototype of another class."
     )
+    table = render_rows(_HEADS, rows, "Prototypes of the class", "numbers dense")
+    return join([table, el("p", note, class_="soft")])
 
 
 def _format_signed(value: float) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from vitrail.audit.federation_view import Audit
 from vitrail.audit.finding import SIGNIFICANCE_LEVEL, Finding, Verdict
+from vitrail.report.html import Html, el, format_html
 from vitrail.report.pages.page_elements import format_number
 
 
@@ -43,57 +42,75 @@ def write_headline(audit: Audit) -> tuple[Verdict, str]:
     return verdict, f"Nothing certain, but a suspicion: {finding.label} at {finding.site}"
 
 
-def list_facts(audit: Audit, finding: Finding) -> list[tuple[str, str]]:
+def list_facts(audit: Audit, finding: Finding) -> list[tuple[str, Html]]:
     """What, where, how sure, what follows: names and markup."""
     local, shared = finding.covered["local"], finding.covered["shared"]
     others = [site for site in audit.find_affected_sites(finding) if site != finding.site]
     also_noticed = (
-        f" Also noticed at {escape(', '.join(others))}, where the shared model is worse at this "
-        "class than their own."
+        f" Also noticed at {', '.join(others)}, where the shared model is worse at this class "
+        "than their own."
         if others
         else ""
     )
     word = "Likely origin" if audit.verdict(finding) == "biased" else "Suspected"
     return [
-        (word, f"<b>{escape(finding.site)}</b>.{also_noticed}"),
-        ("Class", f"<b>{escape(finding.label)}</b>"),
-        ("Place", escape(finding.spot)),
+        (word, format_html("{}.{}", el("b", finding.site), also_noticed)),
+        ("Class", el("b", finding.label)),
+        ("Place", format_html("{}", finding.spot)),
         (
             "What stands out",
-            f"by this place alone {escape(finding.label)} is told from other classes with an area "
-            f"under the curve of <b>{format_number(finding.here, 2)}</b> here and "
-            f"{format_number(finding.elsewhere, 2)} at the other sites (0.5 is chance).",
+            format_html(
+                "by this place alone {} is told from other classes with an area under the curve of "
+                "{} here and {} at the other sites (0.5 is chance).",
+                finding.label,
+                el("b", format_number(finding.here, 2)),
+                format_number(finding.elsewhere, 2),
+            ),
         ),
-        ("How sure", escape(describe_certainty(audit, finding))),
+        ("How sure", format_html("{}", describe_certainty(audit, finding))),
         (
             f"When it is {finding.undone}",
-            f"the site's own model is right in <b>{format_percent(local.without)}</b> of its "
-            f"{escape(finding.label)} images instead of {format_percent(local.accuracy)}; "
-            f"the shared model in <b>{format_percent(shared.without)}</b> instead of "
-            f"{format_percent(shared.accuracy)}.",
+            format_html(
+                "the site's own model is right in {} of its {} images instead of {}; the shared "
+                "model in {} instead of {}.",
+                el("b", format_percent(local.without)),
+                finding.label,
+                format_percent(local.accuracy),
+                el("b", format_percent(shared.without)),
+                format_percent(shared.accuracy),
+            ),
         ),
         (
             "Put into other images",
-            f"share of them taken for {escape(finding.label)}: own model "
-            f"{_format_points(finding.flipped['local'])}, shared model "
-            f"{_format_points(finding.flipped['shared'])}. The own model relies on the place by "
-            f"{format_number(finding.relies, 1)} standard deviations, beyond random places and "
-            f"beyond the shared model.{_describe_lent_models(finding)}",
+            format_html(
+                "share of them taken for {}: own model {}, shared model {}. The own model relies "
+                "on the place by {} standard deviations, beyond random places and beyond the "
+                "shared model.{}",
+                finding.label,
+                el("b", _format_points(finding.flipped["local"])),
+                el("b", _format_points(finding.flipped["shared"])),
+                format_number(finding.relies, 1),
+                _describe_lent_models(finding),
+            ),
         ),
         *_list_subspace_facts(audit, finding),
-        ("What to do", f"<b>{escape(audit.action(finding))}</b>. People decide, not this page."),
+        (
+            "What to do",
+            format_html("{}. People decide, not this page.", el("b", audit.action(finding))),
+        ),
     ]
 
 
-def _list_subspace_facts(audit: Audit, finding: Finding) -> list[tuple[str, str]]:
+def _list_subspace_facts(audit: Audit, finding: Finding) -> list[tuple[str, Html]]:
     """How far the site's subspace of the class is from the one the sites agreed on."""
     deviation = audit.find_deviation(finding)
     if deviation is None:
         return []
-    sentence = (
-        f"the site's own is {format_number(deviation.distance, 2)} from the agreed one, "
-        f"{format_number(deviation.excess, 1)} robust standard deviations beyond the median of "
-        "all sites."
+    sentence = format_html(
+        "the site's own is {} from the agreed one, {} robust standard deviations beyond the median "
+        "of all sites.",
+        format_number(deviation.distance, 2),
+        format_number(deviation.excess, 1),
     )
     return [("Subspace of the class", sentence)]
 
@@ -103,7 +120,7 @@ def _describe_lent_models(finding: Finding) -> str:
     others = {n: v for n, v in finding.flipped.items() if n not in ("local", "shared")}
     if not others:
         return ""
-    changes = ", ".join(f"{escape(name)} {_format_points(value)}" for name, value in others.items())
+    changes = ", ".join(f"{name} {_format_points(value)}" for name, value in others.items())
     return f" Models that other sites lent: {changes}."
 
 
@@ -149,4 +166,4 @@ def describe_readings(finding: Finding) -> list[tuple[str, str, bool]]:
 
 def _format_points(share: float) -> str:
     text = format_number(100 * share, 0)
-    return f"<b>{'+' if text[0].isdigit() and text != '0' else ''}{text} points</b>"
+    return f"{'+' if text[0].isdigit() and text != '0' else ''}{text} points"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from html import escape
-
-from PIL import Image
-
 from vitrail.audit.map_fidelity import Fidelity, FidelityReport
 from vitrail.explain.map_similarity import is_constant
+from vitrail.report.document_page import render_page
+from vitrail.report.html import Html, el
 from vitrail.report.pages.page_elements import (
     draw_heat,
     draw_photo,
     format_number,
-    render_page,
+    image_from_array,
+    render_rows,
     store_photo,
 )
 
@@ -24,10 +23,6 @@ COLUMNS = {
     "rank_correlation": "rank correlation",
     "top_overlap": "top 10 % shared",
 }
-_STYLE = (
-    "td.see{width:132px;min-width:96px}td small{display:block}"
-    "td.n{text-align:right;font-variant-numeric:tabular-nums}"
-)
 
 
 def describe_defenses(run: Fidelity) -> str:
@@ -38,33 +33,30 @@ def describe_defenses(run: Fidelity) -> str:
 
 def render_fidelity_page(report: FidelityReport, shown: bool, pictures: int = 8) -> str:
     """One HTML document; photographs are in it only if they may be `shown`, maps always are."""
-    lead = (
-        f'<p class="soft">Grad-CAM of the true class on the same {report.images} test images, '
-        f"beside {escape(report.baseline)}</p>"
-    )
-    body = [_render_metrics(report), _render_pictures(report, shown, pictures), _render_meaning()]
-    return render_page("What the defense did to the explanations", lead, body, _STYLE)
+    about = f"Grad-CAM of the true class on the same {report.images} test images"
+    lead = el("p", f"{about}, beside {report.baseline}", class_="soft")
+    body = [
+        el("section", el("h2", "Figures"), _render_metrics(report)),
+        el("section", el("h2", "Pictures"), *_render_pictures(report, shown, pictures)),
+        el("section", el("h2", "How to read this"), el("p", _MEANING)),
+    ]
+    return render_page("What the defense did to the explanations", lead, body)
 
 
-def _render_metrics(report: FidelityReport) -> str:
-    heads = "".join(
-        f'<th scope="col">{name}</th>'
-        for name in ("accuracy", "same answer", *COLUMNS.values(), "deletion", "parts", "failures")
+def _render_metrics(report: FidelityReport) -> Html:
+    heads = ("run", "accuracy", "same answer", *COLUMNS.values(), "deletion", "parts", "failures")
+    base = el(
+        "tr",
+        el("th", report.baseline, scope="row"),
+        el("td", format_number(report.accuracy), class_="number"),
+        el("td", "the baseline", class_="number", colspan=len(COLUMNS) + 3),
+        el("td", report.failures, class_="number"),
     )
     rows = [_render_row(run) for run in report.runs]
-    base = (
-        f'<tr><th scope="row">{escape(report.baseline)}</th>'
-        f'<td class="n">{format_number(report.accuracy)}</td>'
-        f'<td class="n" colspan="{len(COLUMNS) + 3}">the baseline</td>'
-        f'<td class="n">{report.failures}</td></tr>'
-    )
-    return (
-        f'<section><h2>Figures</h2><div class="wide"><table><thead><tr><th></th>{heads}</tr>'
-        f"</thead><tbody>{base}{''.join(rows)}</tbody></table></div></section>"
-    )
+    return render_rows(heads, [base, *rows], "Figures", "dense")
 
 
-def _render_row(run: Fidelity) -> str:
+def _render_row(run: Fidelity) -> Html:
     parts = []
     if run.prototype_drift is not None:
         parts.append(f"drift {format_number(run.prototype_drift)}")
@@ -81,10 +73,9 @@ def _render_row(run: Fidelity) -> str:
         " ".join(parts) or "none",
         str(run.failures),
     ]
-    cells = "".join(f'<td class="n">{value}</td>' for value in values)
-    notes = "".join(f"<small>{escape(note)}</small>" for note in run.notes)
-    name = f"{escape(describe_defenses(run))}<small>{escape(run.run)}</small>{notes}"
-    return f'<tr><th scope="row">{name}</th>{cells}</tr>'
+    cells = [el("td", value, class_="number") for value in values]
+    notes = [el("small", note) for note in (run.run, *run.notes)]
+    return el("tr", el("th", describe_defenses(run), *notes, scope="row"), *cells)
 
 
 def _format_optional(value: float | None, places: int) -> str:
@@ -96,48 +87,36 @@ def choose_rows(count: int, pictures: int) -> list[int]:
     return sorted({round(i * (count - 1) / max(1, pictures - 1)) for i in range(pictures)})
 
 
-def _render_pictures(report: FidelityReport, shown: bool, pictures: int) -> str:
+def _render_pictures(report: FidelityReport, shown: bool, pictures: int) -> list[Html]:
     titles = ["no defense", *(describe_defenses(run) for run in report.runs)]
     if not shown:
-        return (
-            '<section><h2>Pictures</h2><p class="note">The images belong to the sites: add '
-            "--with-images to show them to somebody who may see them.</p></section>"
-        )
+        sentence = "The images belong to the sites: add --with-images to show them to somebody"
+        return [el("p", f"{sentence} who may see them.", class_="note")]
     rows, stored = [], []
     for at in choose_rows(len(report.labels), pictures):
         pixels = report.pixels[at]
-        size = (pixels.shape[0], pixels.shape[1])
-        picture = Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0])
-        stored.append(store_photo(f"image{at}", picture, size))
+        name, size = f"image{at}", (pixels.shape[0], pixels.shape[1])
+        stored.append(store_photo(name, image_from_array(pixels), size))
         label = report.classes[report.labels[at]]
-        cells = [f'<td class="see">{draw_photo(f"image{at}", size, label)}</td>']
+        cells = [el("td", draw_photo(name, size, label), class_="see")]
         for title, view in zip(titles, report.views, strict=True):
-            answer = report.classes[int(view.predicted[at])]
             map_ = view.maps[at]
-            over = "" if is_constant(map_) else draw_heat(map_, (0, 0, size[1], size[0]))
-            alt = f"Grad-CAM of {label}, {title}"
-            blank = "<small>constant: no map</small>" if is_constant(map_) else ""
-            cells.append(
-                f'<td class="see">{draw_photo(f"image{at}", size, alt, heat=over)}'
-                f"<small>says {escape(answer)}</small>{blank}</td>"
-            )
-        rows.append(f'<tr><th scope="row">{escape(label)}</th>{"".join(cells)}</tr>')
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("image", *titles))
-    return (
-        f'<section><h2>Pictures</h2>{"".join(stored)}<div class="wide"><table><thead><tr>'
-        f"<th></th>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></section>"
-    )
+            blank = el("small", "constant: no map") if is_constant(map_) else None
+            over = None if blank else draw_heat(map_, (0, 0, size[1], size[0]))
+            drawn = draw_photo(name, size, f"Grad-CAM of {label}, {title}", heat=over)
+            answer = el("small", f"says {report.classes[int(view.predicted[at])]}")
+            cells.append(el("td", drawn, answer, blank, class_="see"))
+        rows.append(el("tr", el("th", label, scope="row"), *cells))
+    return [*stored, render_rows(("class", "image", *titles), rows, "Pictures", "")]
 
 
-def _render_meaning() -> str:
-    return (
-        "<section><h2>How to read this</h2><p>MSE, PSNR and SSIM are of maps scaled, image by "
-        "image, from 0 at the least to 255 at the greatest value; SSIM is the mean over windows, "
-        "the global one has a single window. Two maps that have nothing to do with each other "
-        "share 10 % of their strongest pixels and have a rank correlation near 0. Deletion is the "
-        "area under the true class's probability while the marked regions are taken away, of this "
-        "run minus the baseline: above 0, the maps mark less of what the model needs. A failure "
-        "is an image whose map is constant in one of the two runs; it is in no mean. Two runs "
-        "that differ in the seed alone also differ: compare with that before blaming a defense."
-        "</p></section>"
-    )
+_MEANING = (
+    "MSE, PSNR and SSIM are of maps scaled, image by image, from 0 at the least to 255 at the "
+    "greatest value; SSIM is the mean over windows, the global one has a single window. Two maps "
+    "that have nothing to do with each other share 10 % of their strongest pixels and have a rank "
+    "correlation near 0. Deletion is the area under the true class's probability while the marked "
+    "regions are taken away, of this run minus the baseline: above 0, the maps mark less of what "
+    "the model needs. A failure is an image whose map is constant in one of the two runs; it is in "
+    "no mean. Two runs that differ in the seed alone also differ: compare with that before blaming "
+    "a defense."
+)

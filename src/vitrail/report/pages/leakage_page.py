@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 from types import MappingProxyType
 
@@ -13,7 +12,9 @@ from PIL import Image
 from vitrail.attack.findings import Row
 from vitrail.attack.leakage_grid import DefenseOutcome, LeakageResults
 from vitrail.audit.map_fidelity import measure_fidelity
-from vitrail.report.pages.attack_page import ATTACK_STYLE, render_pictures
+from vitrail.report.document_page import render_page
+from vitrail.report.html import Html, el, format_html
+from vitrail.report.pages.attack_page import render_pictures
 from vitrail.report.pages.attack_table import (
     align_columns,
     format_identified,
@@ -21,7 +22,7 @@ from vitrail.report.pages.attack_table import (
     format_psnr,
     format_steps,
 )
-from vitrail.report.pages.page_elements import render_page, to_data_uri
+from vitrail.report.pages.page_elements import render_rows, to_data_uri
 from vitrail.runs.opened_run import Run
 
 HEADINGS = (
@@ -104,26 +105,20 @@ def render_leakage_page(
 
     `figures` are PNG files by what they show.
     """
-    sections = [_render_attack(results, name) for name in _list_attacks(results)]
-    sections += [_render_drawing(words, path) for words, path in figures.items()]
-    lead = (
-        f'<p class="soft">{len(results.outcomes)} defenses · {len(results.truth)} images · '
-        f"the model that was sent: {escape(results.options.model)}</p>"
-    )
-    body = [
-        *sections,
-        f"<section><h2>Figures</h2>{_render_table(results)}{_render_meaning()}</section>",
-    ]
-    body.append(f"<section><h2>What the attackers know</h2>{_render_threats(results)}</section>")
-    page = render_page("What leaks through each defense", lead, body)
-    return page.replace("</style>", f"{ATTACK_STYLE}</style>", 1)
+    body: list[Html | None] = [_render_attack(results, name) for name in _list_attacks(results)]
+    body += [_render_drawing(words, path) for words, path in figures.items()]
+    counts = f"{len(results.outcomes)} defenses · {len(results.truth)} images"
+    lead = el("p", f"{counts} · the model that was sent: {results.options.model}", class_="soft")
+    body.append(el("section", el("h2", "Figures"), _render_table(results), _MEANING))
+    body.append(el("section", el("h2", "What the attackers know"), _render_threats(results)))
+    return render_page("What leaks through each defense", lead, body)
 
 
 def _list_attacks(results: LeakageResults) -> list[str]:
     return list(dict.fromkeys(row.name for o in results.outcomes for row in o.rows))
 
 
-def _render_attack(results: LeakageResults, attack: str) -> str:
+def _render_attack(results: LeakageResults, attack: str) -> Html:
     """Pictures of one attack: a row for each defense."""
     rows: list[Row] = []
     names: list[str] = []
@@ -132,50 +127,42 @@ def _render_attack(results: LeakageResults, attack: str) -> str:
             if row.name == attack:
                 rows.append(row)
                 names.append(f"{outcome.name} {row.note}".strip())
-    return (
-        f"<section><h2>{escape(attack)}</h2>{render_pictures(results.truth, rows, names)}</section>"
-    )
+    return el("section", el("h2", attack), render_pictures(results.truth, rows, names))
 
 
-def _render_drawing(words: str, path: Path) -> str:
+def _render_drawing(words: str, path: Path) -> Html:
     with Image.open(path) as drawn:
         source = to_data_uri(drawn)
-    title = escape(f"{words} by noise over change")
-    return f'<section><h2>{title}</h2><img class="drawn" src="{source}" alt="{title}"></section>'
+    title = f"{words} by noise over change"
+    return el("section", el("h2", title), el("img", class_="sheet", src=source, alt=title))
 
 
-def _render_table(results: LeakageResults) -> str:
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in HEADINGS)
-    lines = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>"
+def _render_table(results: LeakageResults) -> Html:
+    lines = [
+        el("tr", el("th", line[0], scope="row"), *(el("td", cell) for cell in line[1:]))
         for line in _format_lines(results)
-    )
-    return (
-        '<div class="wide" tabindex="0" role="group" aria-label="Figures">'
-        f'<table class="figures"><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table>'
-        "</div>"
-    )
+    ]
+    return render_rows(HEADINGS, lines, "Figures", "numbers dense")
 
 
-def _render_meaning() -> str:
-    return (
-        "<p>Rows without a defense's name are no attacks: another image of the same data, and "
-        "the mean image. Compare each defense with <b>none</b>: where the attack fails there "
+_MEANING = el(
+    "p",
+    format_html(
+        "Rows without a defense's name are no attacks: another image of the same data, and "
+        "the mean image. Compare each defense with {}: where the attack fails there "
         "too, the table says nothing about the defense. Noise / change is the length of what "
         "the defense added over the length of the update. An epsilon is printed only where an "
-        "accountant gave one; every other defense is empirical, with no formal guarantee.</p>"
-    )
+        "accountant gave one; every other defense is empirical, with no formal guarantee.",
+        el("b", "none"),
+    ),
+)
 
 
-def _render_threats(results: LeakageResults) -> str:
+def _render_threats(results: LeakageResults) -> Html:
     sentences: dict[str, str] = {}
     for outcome in results.outcomes:
         for row in outcome.rows:
             if row.threat is not None:
                 sentences[f"{outcome.name}, {row.name} {row.note}".strip()] = row.threat.sentence()
-    return _render_definitions(list(sentences.items()))
-
-
-def _render_definitions(pairs: Sequence[tuple[str, str]]) -> str:
-    items = "".join(f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for a, b in pairs)
-    return f"<dl>{items}</dl>"
+    pairs = [item for a, b in sentences.items() for item in (el("dt", a), el("dd", b))]
+    return el("dl", *pairs, class_="facts")

@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from vitrail.explain.unit_list import Unit, list_units
 from vitrail.models.heads.part_head import require_part_head
+from vitrail.report.document_page import render_page
 from vitrail.report.explain_images import Explainer
-from vitrail.report.pages.evidence_page import store_photos
-from vitrail.report.pages.page_elements import (
-    draw_box,
-    draw_photo,
-    draw_shade,
-    format_number,
-    render_page,
-)
+from vitrail.report.html import Html, el, join
+from vitrail.report.pages.evidence_page import describe_model, draw_patch, store_photos
+from vitrail.report.pages.page_elements import format_number
 from vitrail.report.training_patches import Patches
 
 
 def render_prototypes_page(explainer: Explainer) -> str:
     """One HTML document: patch (the asking site's own), weight, twins, masked or not."""
-    card, patches = explainer.run.card, explainer.patches
+    patches = explainer.patches
     units = list_units(require_part_head(explainer.model.network), explainer.model.classes)
-    lead = (
-        f'<p class="soft">{escape(explainer.title)} · {escape(card["method"])} on '
-        f"{escape(card['backbone'])} · round {explainer.run.round}</p>"
-        f"<p>{_write_summary(units, patches)}</p>"
-        '<p class="soft">A picture is the training patch of this site that comes closest to a '
-        "prototype, and a weight is what one unit of similarity adds to the logit.</p>"
+    lead = join(
+        [
+            describe_model(explainer),
+            el("p", _write_summary(units, patches)),
+            el(
+                "p",
+                "A picture is the training patch of this site that comes closest to a prototype, "
+                "and a weight is what one unit of similarity adds to the logit.",
+                class_="soft",
+            ),
+        ]
     )
     shown = [patches.get(unit.number) for unit in units]
-    body = store_photos([patch for patch in shown if patch is not None])
+    body: list[Html | None] = [*store_photos([patch for patch in shown if patch is not None])]
     for label, name in enumerate(explainer.model.classes):
         class_units = [unit for unit in units if unit.owner == label]
-        cards = "".join(_render_card(unit, patches) for unit in class_units)
+        cards = [render_unit_card(unit, patches) for unit in class_units]
         noun = "prototype" if len(class_units) == 1 else "prototypes"
-        body.append(
-            f'<section><h2>{escape(name)}</h2><p class="soft">{len(class_units)} {noun}</p>'
-            f'<ul class="units">{cards}</ul></section>'
-        )
+        count = el("p", f"{len(class_units)} {noun}", class_="soft")
+        body.append(el("section", el("h2", name), count, el("ul", *cards, class_="units")))
     return render_page("What the model looks for", lead, body)
 
 
@@ -50,33 +47,34 @@ def _write_summary(units: list[Unit], patches: Patches) -> str:
     if patches.grounded is not None:
         parts.append(f"{len(patches.grounded)} grounded on images of this site")
     parts.append(f"{twins} nearly equal to another one of their class")
-    return escape(", ".join(parts)) + "."
+    return ", ".join(parts) + "."
 
 
-def _render_card(unit: Unit, patches: Patches) -> str:
+def render_unit_card(unit: Unit, patches: Patches) -> Html:
+    """One prototype: its patch, its weight, and what is odd about it."""
     patch = patches.get(unit.number)
     name = f"prototype {unit.number}"
     if patch is None:
-        view = f'<div class="blank">{escape(patches.explain_missing(unit.number))}</div>'
+        view = el("div", patches.explain_missing(unit.number), class_="blank")
     else:
-        size = (patch.pixels.shape[0], patch.pixels.shape[1])
         label = f"{name} of class {unit.class_name}: its training patch in {patch.image}"
-        marks = draw_shade(size, patch.box) + draw_box(patch.box)
-        view = draw_photo(f"t{patch.row}", size, label, marks)
+        view = draw_patch(patch, label)
     facts = []
     if unit.weight is not None:
         facts.append(f"weight to its class {format_number(unit.weight)}")
     if unit.also is not None:
-        facts.append(f"also speaks for {escape(unit.also[0])}, {format_number(unit.also[1])}")
+        facts.append(f"also speaks for {unit.also[0]}, {format_number(unit.also[1])}")
     if patch is not None:
         facts.append(f"squared distance {format_number(patch.distance)}")
-    tags = "".join(
-        f'<span class="tag bad">{escape(tag)}</span>' for tag in _list_tags(unit, patches)
-    )
-    masked = "" if unit.alive else ' class="masked"'
-    return (
-        f"<li{masked}>{view}<h4>{name}</h4><small>{'<br>'.join(facts)}</small>"
-        f'<div class="tags">{tags}</div></li>'
+    tags = [el("span", tag, class_="tag bad") for tag in _list_tags(unit, patches)]
+    lines = [el("small", fact) for fact in facts]
+    return el(
+        "li",
+        view,
+        el("h3", name),
+        *lines,
+        el("div", *tags, class_="tags"),
+        class_=None if unit.alive else "masked",
     )
 
 

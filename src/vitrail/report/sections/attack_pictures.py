@@ -60,7 +60,7 @@ def render_attack_pictures(run: Run, name: str) -> Html | None:
     rows = [_render_row(tensors["truth"], f"{name}-truth", "the true images", ())]
     for at, row in enumerate(meta["rows"]):
         rows.append(_render_row(tensors[str(at)], f"{name}-{at}", str(row["name"]), row["psnr"]))
-    return join([Html("<h4>The true images, and what each attack made of them</h4>"), *rows])
+    return join([el("h4", "The true images, and what each attack made of them"), *rows])
 
 
 def _render_row(images: Tensor, name: str, title: str, psnr: object) -> Html:
@@ -71,8 +71,8 @@ def _render_row(images: Tensor, name: str, title: str, psnr: object) -> Html:
         photo = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
         size = (int(pixels.shape[0]), int(pixels.shape[1]))
         label = f"{title}, image {at + 1}"
-        kept = Html(store_photo(f"{name}-{at}", photo, size))
-        drawn = Html(draw_photo(f"{name}-{at}", size, label))
+        kept = store_photo(f"{name}-{at}", photo, size)
+        drawn = draw_photo(f"{name}-{at}", size, label)
         zoom = el("button", drawn, type="button", class_="zoom", aria_label=f"Enlarge: {label}")
         psnr_text = (
             el("small", f"{format_value(float(values[at]), 1)} dB") if at < len(values) else None

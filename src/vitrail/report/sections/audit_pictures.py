@@ -119,10 +119,8 @@ def render_finding_picture(picture: FindingPicture, name: str) -> Html:
     """MyTH's figures 4 and 5 and the counterfactuals, on one typical image of the site."""
     height, width = picture.pictures["own"].shape[1:]
     size = (int(height), int(width))
-    stored = [
-        Html(store_photo(f"{name}-{p}", _make_photo(picture.pictures[p]), size)) for p in PICTURES
-    ]
-    mark = "" if picture.region is None else draw_box(picture.region)
+    stored = [store_photo(f"{name}-{p}", _make_photo(picture.pictures[p]), size) for p in PICTURES]
+    mark = None if picture.region is None else draw_box(picture.region)
     own_photo = f"{name}-own"
     figures = [
         _render_figure(
@@ -146,7 +144,7 @@ def render_finding_picture(picture: FindingPicture, name: str) -> Html:
         ("other", f"an image of {picture.other}"),
         ("swapped", f"the same image of {picture.other}, the place put in"),
     ):
-        boxes = mark if shown != "other" else ""
+        boxes = mark if shown != "other" else None
         figures.append(
             _render_figure(
                 draw_photo(f"{name}-{shown}", size, text, boxes), text, picture.answers[shown]
@@ -156,7 +154,7 @@ def render_finding_picture(picture: FindingPicture, name: str) -> Html:
 
 
 def _render_figure(
-    drawn: str, caption: str, answers: Mapping[str, tuple[str, float]] | None = None
+    drawn: Html, caption: str, answers: Mapping[str, tuple[str, float]] | None = None
 ) -> Html:
     lines = [
         el(
@@ -167,7 +165,7 @@ def _render_figure(
         )
         for model, (predicted, chance) in (answers or {}).items()
     ]
-    zoom = el("button", Html(drawn), type="button", class_="zoom", aria_label=f"Enlarge: {caption}")
+    zoom = el("button", drawn, type="button", class_="zoom", aria_label=f"Enlarge: {caption}")
     return el("figure", zoom, el("figcaption", caption, *lines))
 
 

@@ -15,8 +15,8 @@ from vitrail.report.charts.scale import format_percent, format_value
 from vitrail.report.charts.verdict_signs import choose_sign, draw_legend, draw_verdict
 from vitrail.report.html import Html, el, format_html, join
 from vitrail.report.html_table import Column, Table
-from vitrail.report.pages.audit_figures import draw_empty_frame
 from vitrail.report.pages.audit_words import NEITHER, format_p_value
+from vitrail.report.pages.page_elements import draw_empty_frame
 from vitrail.report.run_record import AUDIT, RunRecord
 from vitrail.report.sections.audit_pictures import FindingPicture, render_finding_picture
 
@@ -201,7 +201,7 @@ def _render_place(record: RunRecord, finding: AuditJson) -> Html | None:
     width, height = max(side, *box[0::2]), max(side, *box[1::2])
     x0, y0, x1, y1 = (int(v) for v in box)
     label = f"the place in an empty frame: pixels {x0} to {x1} across, {y0} to {y1} down"
-    drawn = Html(draw_empty_frame((height, width), [], (x0, y0, x1, y1), label))
+    drawn = draw_empty_frame((height, width), [], (x0, y0, x1, y1), label)
     caption = el("figcaption", "The place, in a frame of the image's size. The image is not shown.")
     return el("div", el("figure", drawn, caption), class_="grid")
 
@@ -265,7 +265,7 @@ def _make_picture_blocks(
         for at, s in enumerate(order)
     )
     return (
-        Html("<h3>What the models look at, and what happens without it</h3>"),
+        el("h3", "What the models look at, and what happens without it"),
         ViewChoice(f"{record.name}-sight", "Site and class", views),
     )
 
@@ -288,7 +288,7 @@ def _make_alarm_blocks(record: RunRecord, audit: AuditJson) -> tuple[Block, ...]
         "twice its standard error. Far below zero means that the shared model learned elsewhere "
         "what does not hold here."
     )
-    head = Html("<h3>The alarm an unbiased site hears</h3>")
+    head = el("h3", "The alarm an unbiased site hears")
     return head, Figure(f"{record.name}-alarm", caption, draw)
 
 

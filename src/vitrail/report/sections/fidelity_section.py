@@ -129,7 +129,7 @@ def _render_strips(
         ]
         strips.append(join([el("h4", name), el("div", *cells, class_="strip four")]))
     rule = "Images are taken evenly over the test images, and nobody picked them."
-    return join([Html("<h3>The same images</h3>"), el("p", rule, class_="soft"), *strips])
+    return join([el("h3", "The same images"), el("p", rule, class_="soft"), *strips])
 
 
 def _make_filed_blocks(record: RunRecord) -> list[Block]:

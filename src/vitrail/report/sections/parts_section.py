@@ -172,7 +172,7 @@ def _make_agreement_blocks(record: RunRecord) -> tuple[Block, ...]:
         "How far the sites agree on each class: 1 where all hold the same subspace. A class "
         "without an eigengap has no agreed one."
     )
-    head = Html("<h3>Do the sites agree?</h3>")
+    head = el("h3", "Do the sites agree?")
     picture = Figure(f"{record.name}-consensus", caption, draw, table)
     return (head, picture, *_make_distance_blocks(record, agreement))
 

@@ -57,7 +57,7 @@ def make_privacy_blocks(record: RunRecord) -> tuple[Block, ...]:
         *_make_ledger_blocks(record),
         *_make_contents_blocks(record),
         *_make_guarantee_blocks(record),
-        Html("<h3>What attacks got</h3>"),
+        el("h3", "What attacks got"),
         *_make_attack_blocks(record),
     )
 
@@ -90,7 +90,7 @@ def _count_bytes(line: Mapping[str, Any]) -> float:
 
 def _make_ledger_blocks(record: RunRecord) -> tuple[Block, ...]:
     lines = list_ledger_lines(record)
-    head = Html("<h3>What left the sites</h3>")
+    head = el("h3", "What left the sites")
     if not lines:
         return head, MissingNote(format_html(_NOTHING[record.run.end]))
     events = [
@@ -178,7 +178,7 @@ def _make_contents_blocks(record: RunRecord) -> tuple[Block, ...]:
         "Numbers that leave a site in a round, by part of the model: {}.", shared.get("text", "")
     )
     return (
-        Html(f"<h3>{title}</h3>"),
+        el("h3", title),
         Figure(f"{record.name}-update", caption, draw, table),
     )
 
@@ -196,7 +196,7 @@ def _make_guarantee_blocks(record: RunRecord) -> tuple[Block, ...]:
             if _is_part(x)
         )
     )
-    blocks: list[Block] = [Html("<h3>Formal guarantees</h3>")]
+    blocks: list[Block] = [el("h3", "Formal guarantees")]
     budgets = make_budget_blocks(record.name, lines)
     if budgets:
         blocks += budgets
@@ -220,7 +220,7 @@ def _make_guarantee_blocks(record: RunRecord) -> tuple[Block, ...]:
     )
     nothing = "Of what left, nothing: every release is covered by the proof above."
     blocks += [
-        Html("<h3>Without a formal guarantee</h3>"),
+        el("h3", "Without a formal guarantee"),
         el("p", rest_sentence if rest else nothing),
     ]
     if record.has_private_metrics:

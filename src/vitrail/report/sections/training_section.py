@@ -11,7 +11,7 @@ from vitrail.report.charts.chart_matrix import Cell, draw_matrix
 from vitrail.report.charts.chart_rows import Dot, draw_dots
 from vitrail.report.charts.drawing import Drawing
 from vitrail.report.charts.scale import format_bytes, format_count, format_percent, format_value
-from vitrail.report.html import Html, el, format_html
+from vitrail.report.html import el, format_html
 from vitrail.report.html_table import Column, Table
 from vitrail.report.run_record import RunRecord
 
@@ -60,7 +60,7 @@ def _make_curve_blocks(record: RunRecord) -> tuple[Block, ...]:
             MissingNote(format_html("No round is finished yet, so there is no curve to draw.")),
         )
     return (
-        Html("<h3>Round by round</h3>"),
+        el("h3", "Round by round"),
         ViewChoice(f"{record.name}-curve", "Figure", tuple(views)),
     )
 
@@ -114,7 +114,7 @@ def _make_curve_figure(record: RunRecord, name: str, words: str, series: list[Se
 
 def _make_site_blocks(record: RunRecord) -> tuple[Block, ...]:
     table = make_site_table(record)
-    blocks: list[Block] = [Html("<h3>Site by site</h3>")]
+    blocks: list[Block] = [el("h3", "Site by site")]
     values = [dot for site in record.run.sites for dot in make_site_dots(record, site)]
     if values:
         caption = format_html(
@@ -229,7 +229,7 @@ def _make_partition_blocks(record: RunRecord) -> tuple[Block, ...]:
     kept = " No site told this to anybody." if record.has_private_metrics else ""
     caption = format_html("Training images that each site holds of each class.{}", kept)
     return (
-        Html("<h3>Who holds what</h3>"),
+        el("h3", "Who holds what"),
         Figure(f"{record.name}-partition", caption, draw, table),
     )
 
@@ -274,14 +274,14 @@ def _make_cost_blocks(record: RunRecord) -> tuple[Block, ...]:
     )
     table = Table(f"{record.name}-rounds", "Every round", columns, rows)
     return (
-        Html("<h3>What it cost</h3>"),
+        el("h3", "What it cost"),
         lead,
         FoldedTable("Every round", table),
     )
 
 
 def _make_missed_blocks(record: RunRecord) -> tuple[Block, ...]:
-    head = Html("<h3>Refused and dropped</h3>")
+    head = el("h3", "Refused and dropped")
     if record.run.end == "site":  # what became of its updates, only the coordinator knows
         return ()
     if not record.missed_updates:

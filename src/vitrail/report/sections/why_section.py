@@ -16,9 +16,8 @@ from vitrail.report.charts.scale import format_count, format_percent, format_val
 from vitrail.report.explain_images import ImageExplanation, OpenedImage
 from vitrail.report.html import Html, el, format_html, join, to_html
 from vitrail.report.html_table import Column, Table
-from vitrail.report.pages.audit_figures import draw_empty_frame
 from vitrail.report.pages.evidence_page import round_contributions
-from vitrail.report.pages.page_elements import draw_bar
+from vitrail.report.pages.page_elements import draw_bar, draw_empty_frame
 from vitrail.report.photos import Photos
 from vitrail.report.run_record import RunRecord
 from vitrail.report.unit_patches import normalize_rows
@@ -138,9 +137,8 @@ def _render_case(
     if view.shows_pixels:
         drawn = photos.draw_marked(prediction.row, boxes, label)
     else:
-        drawn = Html(
-            draw_empty_frame((height, width), boxes, None, f"{label}: boxes only, not the image")
-        )
+        words = f"{label}: boxes only, not the image"
+        drawn = draw_empty_frame((height, width), boxes, None, words)
     truth = (
         "right" if prediction.is_right else f"wrong: it is {record.run.classes[prediction.label]}"
     )
@@ -207,10 +205,9 @@ def _render_row(
             picture = photos.draw_framed(row, part.box, label)
         elif part.box is not None:
             size = view.images.images.shape[1:3]
-            picture = Html(
-                draw_empty_frame((int(size[0]), int(size[1])), [part.box], None, "its place")
-            )
-        drawn = Html(draw_bar(value, largest))
+            frame = (int(size[0]), int(size[1]))
+            picture = draw_empty_frame(frame, [part.box], None, "its place")
+        drawn = draw_bar(value, largest)
     number = el("span", format_value(value), class_="value")
     return el("div", picture, el("span", words), drawn, number, class_="row")
 
