@@ -57,7 +57,11 @@ def render_audit(whole, classes, examples=(), shown=False):
 
 
 def text(page):
-    return unescape(" ".join(re.sub(r"<[^>]+>", " ", page.split('<main id="main">')[1].split("<footer>")[0]).split()))
+    return unescape(
+        " ".join(
+            re.sub(r"<[^>]+>", " ", page.split('<main id="main">')[1].split("<footer>")[0]).split()
+        )
+    )
 
 
 def test_a_bias_is_told_on_top_in_plain_words(finding):

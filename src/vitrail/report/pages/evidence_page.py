@@ -229,7 +229,7 @@ def _render_row(
         map_cell = el("td", photo, class_="see")
     terms = ""
     if row.score is not None and row.weight is not None:
-        terms = f"{format_number(row.score, 3)} \N{MULTIPLICATION SIGN} {format_number(row.weight, 3)} ="
+        terms = f"{format_number(row.score)} \N{MULTIPLICATION SIGN} {format_number(row.weight)} ="
     return el(
         "tr",
         place_cell,
