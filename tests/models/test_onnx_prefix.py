@@ -52,9 +52,9 @@ def test_auto_is_decided_once(tiny_config, monkeypatch, tmp_path):
         return resolve_config(parse(tiny_config(model=model), tmp_path)).model.runtime
 
     auto = {"frozen": True, "runtime": "auto"}
-    assert resolve(**auto) == "onnx"
-    assert resolve(runtime="auto") == resolve(**auto, cache_features=False) == "torch"
-    assert resolve(frozen=True) == "torch"
+    assert resolve(**auto) == resolve(frozen=True) == "onnx"
+    assert resolve(**auto, cache_features=False) == "onnx"
+    assert resolve() == resolve(frozen=True, runtime="torch") == "torch"
     monkeypatch.setattr("vitrail.engine.resolve_config.find_missing_package", lambda: "onnx")
     assert resolve(**auto) == "torch"
     with pytest.raises(ConfigError, match="the package onnx is not installed"):

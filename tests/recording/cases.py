@@ -268,9 +268,9 @@ TIMES: dict[str, Sections] = {  # who takes part, what images are like, what is 
     "random views": {
         "data": {"augment": {"crop": 2, "flip": True, "rotate": 10, "shear": 5, "cutout": 4}}
     },
-    "frozen stage": {"model": {"frozen": "stage1"}},
+    "frozen stage": {"model": {"frozen": "stage1", "runtime": "torch"}},
     "frozen backbone with views": {
-        "model": {"frozen": True},
+        "model": {"frozen": True, "runtime": "torch"},
         "data": {"views": ["identity", "flip"]},
     },
     "batch norm at home": merged(BATCH_NORM, {"model": {"norm": "home"}}),

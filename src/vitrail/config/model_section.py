@@ -75,9 +75,9 @@ class Model(Section):
     """Normalization layers are averaged, stay home, or are GroupNorm instead."""
     cache_features: bool = True
     """Compute a frozen backbone's features once and keep them on disk."""
-    runtime: Literal["auto", "torch", "onnx"] = added("torch")
-    """What computes frozen stages: PyTorch, or onnxruntime on a CPU; auto: the latter for cached
-    features where it is installed."""
+    runtime: Literal["auto", "torch", "onnx"] = added("auto", before="torch")
+    """What computes frozen stages: PyTorch, or onnxruntime on a CPU. auto: the latter where it is
+    installed and the backbone is one of ours; a run decides once and writes down which."""
     prototypes: Prototypes = Prototypes()
     """See `[model.prototypes]`."""
     subspaces: Subspaces = Subspaces()

@@ -67,9 +67,8 @@ def _resolve_runtime(config: Config) -> Model:
     on_cpu = config.run.device == "cpu" or (
         config.run.device == "auto" and not torch.cuda.is_available()
     )
-    cached = bool(model.frozen) and model.cache_features
     known = model.backbone in BACKBONES and BACKBONES[model.backbone].__module__.startswith(_OURS)
-    chosen = "onnx" if cached and known and on_cpu and missing is None else "torch"
+    chosen = "onnx" if model.frozen and known and on_cpu and missing is None else "torch"
     return model.model_copy(update={"runtime": chosen})
 
 
