@@ -89,6 +89,7 @@ AROUND = {
     "explanation/sharing.md": [{}],
     "how-to/attack-a-run.md": ["leakage", "leakage"],
     "how-to/debias-a-federation.md": [{"method": {"name": "myth-gm"}}],
+    "how-to/go-on-with-a-run.md": [{}],
     "how-to/private-run.md": [
         {}, {"model": {"norm": "group"}, "release": {"defenses": ["dp-sgd"]}}, {}, {},
     ],
@@ -180,6 +181,7 @@ GUIDES = (
     "docs/how-to/audit-a-federation.md",
     "docs/how-to/debias-a-federation.md",
     "docs/how-to/explain-a-prediction.md",
+    "docs/how-to/go-on-with-a-run.md",
     "docs/how-to/hand-a-model-on.md",
     "docs/how-to/it-department.md",
     "docs/how-to/manage-keys.md",

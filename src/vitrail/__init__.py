@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vitrail.runs.opened_run import Run
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load", "resume", "run"]
+__all__ = ["__version__", "extend", "load", "resume", "run", "withdraw"]
 
 
 def run(
@@ -66,6 +66,43 @@ def resume(
 
         go_on(out, workers, on_round, processes)
     return _open(out)
+
+
+def extend(
+    run: str | Path,
+    rounds: int,
+    out: str | Path | None = None,
+    on_round: Callable[[Progress], None] | None = None,
+    workers: int | None = None,
+) -> Run:
+    """More rounds for a finished run, in a new folder `out` (left out: a free name beside it).
+
+    The end is that of a run that was asked for all rounds at once, to the bit; the old folder
+    stays as it is.
+    """
+    from vitrail.engine.extend_run import extend_folder
+    from vitrail.engine.storage.run_folder import find_free_folder
+
+    path = Path(run)
+    folder = find_free_folder(path.parent, f"{path.name}-longer") if out is None else out
+    extend_folder(path, folder, rounds)
+    return resume(folder, on_round, workers)
+
+
+def withdraw(
+    run: str | Path,
+    site: str,
+    out: str | Path | None = None,
+    on_round: Callable[[Progress], None] | None = None,
+) -> Run:
+    """A run again as it would have been without one site, which withdrew, in a new folder `out`.
+
+    That is exact unlearning: the site's images have no part in what comes out. `withdrawal.json`
+    in the new folder says what it cost.
+    """
+    from vitrail.engine.withdraw_site import withdraw_site
+
+    return _open(withdraw_site(Path(run), site, None if out is None else Path(out), on_round))
 
 
 def load(out: str | Path) -> Run:

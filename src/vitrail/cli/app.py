@@ -17,6 +17,8 @@ from vitrail import __version__
 COMMANDS = {
     "run": "Train a federation; writes a run folder.",
     "resume": "Go on after a stop or a crash; the result is the same, to the bit.",
+    "extend": "More rounds for a finished run, in a new folder.",
+    "withdraw": "Train again without a site that withdraws, in a new folder.",
     "methods": "List the methods, one line each, with the paper.",
     "init": "Check your images and write a commented TOML file that runs as it is.",
     "predict": "Write class probabilities of new images to a CSV file.",

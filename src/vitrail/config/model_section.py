@@ -67,6 +67,9 @@ class Model(Section):
     """Channels of the first stage; the others scale with it."""
     weights: str | None = None
     """imagenet (efficientnet-lite0), or a .safetensors or .pth file; left out: random."""
+    start: str | None = None
+    """A run folder, or a file of its server/checkpoints/: its whole model is where this run
+    starts."""
     frozen: bool | str = False
     """true: the whole backbone; a stage's name: up to and with that stage."""
     until: str | None = None

@@ -169,6 +169,8 @@ class Partition(Section):
     are chosen on it, `vitrail tune` does."""
     validate_only: bool = added(False)
     """Hold out that share in place of test images, which are then trained on."""
+    without: tuple[str, ...] = ()
+    """Sites that are dealt images as ever and then take no part: those that withdrew."""
     per_class: Count | None = None
     """Train on at most so many images of a class, over all sites; test images stay as they are."""
 
@@ -237,6 +239,15 @@ class Optimizer(Section):
     subspaces have no length to shrink."""
     parts: dict[str, PartOptimizer] = {}
     """See `[optimizer.parts.NAME]`."""
+    schedule: Literal["constant", "cosine", "linear", "step"] = "constant"
+    """How the rate of every part changes over rounds: down to `final_share` of it in the last one
+    on a cosine or a line, or by `step_share` each `step_rounds` rounds."""
+    final_share: Share = 0.0
+    """What is left of the rate in the last round, for cosine and linear."""
+    step_rounds: Count = 10
+    """Rounds between two steps, for step."""
+    step_share: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """What is left of the rate after a step, for step."""
 
 
 class Aggregate(Section):

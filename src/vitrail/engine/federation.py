@@ -106,6 +106,7 @@ def assemble(loaded: Loaded) -> Federation:
         sites = {name: _make_biased_rows(name, sides) for name, sides in injected.rows.items()}
     known = None if config.partition.kind == "one" else tuple(sites)
     sites = _drop_left_out(sites, config.debias, known)
+    sites = _drop_withdrawn(sites, config.partition.without)
     skipped, server = len(problems), parts.server_test
     return Federation(images, sites, server, regions, skipped, original, parts.left_out)
 
@@ -125,6 +126,21 @@ def _drop_left_out(
     staying = {name: rows for name, rows in sites.items() if name not in debias.left_out}
     if not staying:
         raise ConfigError("every site would be left out", where="debias.findings")
+    return staying
+
+
+def _drop_withdrawn(sites: dict[str, SiteRows], without: Sequence[str]) -> dict[str, SiteRows]:
+    """The sites without those that withdrew; the images of the others stay as they were dealt."""
+    for name in without:
+        if name not in sites:
+            raise ConfigError(
+                f"there is no site {name!r}",
+                where="partition.without",
+                hint=suggest_name(name, sites),
+            )
+    staying = {name: rows for name, rows in sites.items() if name not in without}
+    if not staying:
+        raise ConfigError("every site would be left out", where="partition.without")
     return staying
 
 

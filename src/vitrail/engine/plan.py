@@ -11,10 +11,12 @@ from vitrail.aggregate.rule import RULES, Group, PerSiteRule
 from vitrail.aggregate.sums import find_shortage
 from vitrail.config.load import Loaded
 from vitrail.config.schema import Config, Run
+from vitrail.engine.warm_start import load_warm_start
 from vitrail.errors import ConfigError
 from vitrail.local.optimizer import OptimizerSettings
 from vitrail.local.phases.phase import Phase, count_epochs
 from vitrail.local.phases.push import replace_real_pushes
+from vitrail.local.rate_schedule import compute_rate_share
 from vitrail.local.session import Context
 from vitrail.methods import About, Method, RunSetup, Stage, make_method, resolve_table
 from vitrail.methods.base.debias_stages import add_remedies, check_findings, drop_remedies
@@ -149,7 +151,9 @@ class Plan:
             classes=len(self.classes),
             epochs=run.local_epochs,
             batch_size=run.batch_size,
-            optimizer=self.optimizer,
+            optimizer=self.optimizer.scale(
+                compute_rate_share(self.config.optimizer, round_, run.rounds)
+            ),
             options=self.method.options,
             key=self.key.at("round", round_),
             channels=self.channels,
@@ -203,6 +207,8 @@ def make_plan(
         derive_server_key(config.run.seed).at("init"),
         loaded.base,
     )
+    if config.model.start is not None:
+        card = {**card, "start": load_warm_start(network, config.model.start, loaded.base)}
     method.check_run(RunSetup(optimizer, network))
     layout = Layout.of(list_tensors(network))
     check_findings(config.debias, network, classes)

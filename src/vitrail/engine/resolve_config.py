@@ -106,6 +106,9 @@ def make_paths_absolute(loaded: Loaded) -> Config:
     if model.weights not in (None, "imagenet"):
         weights = str((loaded.base / Path(str(model.weights)).expanduser()).resolve())
         model = model.model_copy(update={"weights": weights})
+    if model.start is not None:
+        start = str((loaded.base / Path(model.start).expanduser()).resolve())
+        model = model.model_copy(update={"start": start})
     plugins = tuple(
         str((loaded.base / p).resolve()) if p.endswith(".py") else p for p in run.plugins
     )

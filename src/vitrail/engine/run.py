@@ -217,7 +217,7 @@ class Engine:
         self.identity = Identity(
             config=fingerprint_config(self.plan.config),
             data=self.members.digest(),
-            weights=self.plan.card.get("digest", ""),
+            weights=self.plan.card.get("digest", "") + self.plan.card.get("start", ""),
             public="" if self.trainer is None else self.trainer.digest(),
         )
         begun = self._begin(fresh)

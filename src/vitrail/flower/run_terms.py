@@ -56,6 +56,12 @@ def make_terms(config: Config) -> Terms:
             where="model.weights",
             hint='Use weights = "imagenet", or none.',
         )
+    if config.model.start is not None:
+        raise ConfigError(
+            "a model that the coordinator has is not at the sites",
+            where="model.start",
+            hint="Leave it out: a warm start is for simulations.",
+        )
     tree = to_stored_tree(config)
     agreed = [key for key in AGREED_DATA_KEYS if tree["data"].get(key, "auto") != "auto"]
     fixed = (*FIXED_DATA_KEYS, *agreed)
@@ -145,7 +151,7 @@ def merge_terms(
                 hint="Take it out of the site's file.",
             )
     forbidden = sorted((set(terms["data"]) - set(fixed)) | (set(terms["run"]) & set(SITE_RUN_KEYS)))
-    if terms["model"].get("weights") not in PACKAGED_WEIGHTS:
+    if terms["model"].get("weights") not in PACKAGED_WEIGHTS or terms["model"].get("start"):
         forbidden.append("weights")  # a file, which would be one of the site's
     if forbidden:
         raise ConfigError(

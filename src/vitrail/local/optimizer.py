@@ -60,6 +60,13 @@ class OptimizerSettings:
             )
         return replace(base, parts=parts)
 
+    def scale(self, share: float) -> OptimizerSettings:
+        """The same optimizer with every rate multiplied."""
+        if share == 1.0:
+            return self
+        parts = {name: (lr * share, decay) for name, (lr, decay) in self.parts.items()}
+        return replace(self, lr=self.lr * share, parts=parts)
+
     def of(self, part: Part) -> tuple[float, float]:
         """The learning rate and weight decay of one part."""
         return self.parts.get(part, (self.lr, self.weight_decay))

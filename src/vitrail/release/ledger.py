@@ -5,13 +5,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vitrail.errors import RunError
 from vitrail.files import report_write_errors
 from vitrail.release.ledger_chain import CHAIN, add_to_chain, read_end
+
+CONTINUE = "continue"
+"""The kind of a line that says after which round a finished run goes on."""
 
 
 def is_remark(line: Mapping[str, Any]) -> bool:
@@ -23,6 +26,12 @@ def read_mechanisms(line: Mapping[str, Any]) -> tuple[str, ...]:
     """What a release went through, in order; older lines may have one name instead of a list."""
     names = line.get("mechanism", ())
     return (names,) if isinstance(names, str) else tuple(map(str, names))
+
+
+def _is_passed(round_: int, later: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a round lies beyond the one that the site's operator let the run go on after: it was
+    the closing turn of a run that was shorter then, and comes again as another one."""
+    return any(line.get("kind") == CONTINUE and line["after"] < round_ for line in later)
 
 
 class Ledger:
@@ -41,8 +50,11 @@ class Ledger:
         """Whether this message was answered before; another message for that round is refused."""
         if not self._mentions(round_):
             return False
-        for line in self.lines():
+        lines = self.lines()
+        for at, line in enumerate(lines):
             if line.get("round") == round_ and line.get("kind") == "release":
+                if _is_passed(round_, lines[at + 1 :]):
+                    continue
                 if line["message"] == message:
                     return True
                 if not self.strict:

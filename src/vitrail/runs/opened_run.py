@@ -97,7 +97,10 @@ class Run:
         """Put a network where the run began: a seed gives what did not come from elsewhere."""
         self.fill_frozen(network)
         moves = (n for n in network.state_dict() if not network.is_frozen(n))
-        if "digest" in self.card and any(n.startswith("backbone.") for n in moves):
+        if "start" in self.card:
+            start = Checkpoints(self.folder.server).load_start() or {}
+            network.load_state_dict({**network.state_dict(), **start})
+        elif "digest" in self.card and any(n.startswith("backbone.") for n in moves):
             start = Checkpoints(self.folder.server).load_start() or self._recover_start()
             network.load_state_dict({**network.state_dict(), **start})
 
@@ -250,7 +253,7 @@ def _drop_weights_file(config: Config, channels: int) -> Config:
     name = Normalize.of(config, channels).name
     return config.model_copy(
         update={
-            "model": config.model.model_copy(update={"weights": None}),
+            "model": config.model.model_copy(update={"weights": None, "start": None}),
             "data": config.data.model_copy(update={"normalize": name}),
         }
     )

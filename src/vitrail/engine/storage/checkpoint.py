@@ -77,8 +77,9 @@ class Checkpoints:
         tensors = network.state_dict()
         still = {n: t for n, t in tensors.items() if n not in moving}
         write_tensors(self.frozen_file, still, dict(plan.card))
-        start = {n: tensors[n] for n in sorted(moving) if n.startswith("backbone.")}
-        if start and "digest" in plan.card:
+        warm = "start" in plan.card
+        start = {n: tensors[n] for n in sorted(moving) if warm or n.startswith("backbone.")}
+        if start and (warm or "digest" in plan.card):
             write_tensors(self.start_file, start, dict(plan.card))
 
     def newest(self) -> int | None:

@@ -17,7 +17,7 @@ from vitrail.report.html_table import Column, Table
 from vitrail.report.run_record import RunRecord
 
 WITHHELD = "(a path at the site)"
-_PATHS = frozenset({"data.path", "data.public.path", "model.weights", "run.plugins"})
+_PATHS = frozenset({"data.path", "data.public.path", "model.weights", "model.start", "run.plugins"})
 _REMOTE = (
     "What a site draws comes from a secret of its own, so only the sites together, each with its "
     "secret and its images, can make this run again."
