@@ -67,8 +67,9 @@ def parse(
     for text in overrides:
         _override(tree, text)
     sweep = tree.pop("sweep", {})
-    if isinstance(tree.get("bias"), dict):
-        tree["bias"] = [tree["bias"]]
+    for name in ("bias", "hostile"):
+        if isinstance(tree.get(name), dict):
+            tree[name] = [tree[name]]
     if not isinstance(sweep, dict):
         raise ConfigError("must be a table of lists", where=f"{source}: sweep")
     try:

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from vitrail.config.debias_section import Debias, Suspicion
+from vitrail.config.hostile_section import Hostile
 from vitrail.config.schema import (
     Aggregate,
     Augment,
@@ -29,7 +30,7 @@ from vitrail.config.schema import (
 )
 
 SECTIONS: tuple[type[BaseModel], ...] = (
-    Data, Augment, Aviary, Dicom, Partition, Bias, Model, Prototypes, Subspaces, Method,
+    Data, Augment, Aviary, Dicom, Partition, Bias, Hostile, Model, Prototypes, Subspaces, Method,
     Optimizer, PartOptimizer, Aggregate, Release, Debias, Suspicion, Run,
 )  # fmt: skip
 HEAD = """# Configuration

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from vitrail.config.added_keys import KeyPath, added, restore_old_options
 from vitrail.config.debias_section import Debias
+from vitrail.config.hostile_section import Hostile
 from vitrail.config.model_section import Model as Model
 from vitrail.config.model_section import Prototypes as Prototypes
 from vitrail.config.model_section import Subspaces as Subspaces
@@ -342,6 +343,7 @@ class Config(Section):
     data: Data = Data()
     partition: Partition = Partition()
     bias: tuple[Bias, ...] = ()
+    hostile: tuple[Hostile, ...] = ()
     model: Model = Model()
     method: Method = Method()
     optimizer: Optimizer = Optimizer()
@@ -395,6 +397,11 @@ class Config(Section):
         if model.runtime == "onnx" and not model.frozen:
             raise ValueError(
                 'model.runtime = "onnx" computes frozen stages, and nothing is: set model.frozen'
+            )
+        if self.hostile and self.release.secure_sum:
+            raise ValueError(
+                "hostile sites are played on updates that are seen one by one: leave hostile or "
+                "release.secure_sum out"
             )
         _check_public(data.public)
         if self.debias.last_rounds >= self.run.rounds > 0:

@@ -19,6 +19,7 @@ from vitrail.data.partition.partition import SiteRows, make_partition
 from vitrail.data.patients import PatientCount, count_patients
 from vitrail.errors import ConfigError, DataError, suggest_name
 from vitrail.methods import METHODS
+from vitrail.poisoning.poison_images import poison_images
 from vitrail.registry import load_plugins
 from vitrail.rng import derive_server_key
 
@@ -104,6 +105,9 @@ def assemble(loaded: Loaded) -> Federation:
         injected = inject(images, rows, config.bias, key.at("bias"))
         images, regions = injected.images, injected.regions
         sites = {name: _make_biased_rows(name, sides) for name, sides in injected.rows.items()}
+    if config.hostile:
+        original = images if original is None else original
+        images = poison_images(images, sites, config.hostile, key.at("bias"))
     known = None if config.partition.kind == "one" else tuple(sites)
     sites = _drop_left_out(sites, config.debias, known)
     sites = _drop_withdrawn(sites, config.partition.without)

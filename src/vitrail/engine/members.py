@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from vitrail.data.duplicates import describe_duplicates
 from vitrail.engine.federation import SERVER, Federation
+from vitrail.engine.hostile_pool import HostilePool
 from vitrail.engine.plan import Plan
 from vitrail.engine.storage.feature_cache import ensure_feature_cache
 from vitrail.engine.storage.run_folder import RunFolder
@@ -171,7 +172,10 @@ class SimulatedSites:
     def pool(self, plan: Plan, network: Network, folder: RunFolder) -> Pool:
         """This process, or as many workers as asked for."""
         count = self.workers or plan.config.run.workers
-        return make_pool(plan, network, self.federation, folder, count, self.crew)
+        pool = make_pool(plan, network, self.federation, folder, count, self.crew)
+        if plan.config.hostile and not plan.method.pooled:
+            return HostilePool(pool, plan, network, self.federation)
+        return pool
 
     def prepare(
         self, plan: Plan, network: Network, pool: Pool, progress: Callable[[int, int], None]

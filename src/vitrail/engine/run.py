@@ -38,6 +38,7 @@ from vitrail.metrics.classification import compute_classification_metrics
 from vitrail.models.flat import FlatModel
 from vitrail.models.heads.part_head import PartHead
 from vitrail.models.network import Network
+from vitrail.poisoning import POISONINGS
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,8 @@ def _check_sites(plan: Plan, federation: Federation) -> None:
     for defense in plan.defenses():
         for site in federation.sites:
             defense.check_patients(site, patients.get(site))
+    for section in plan.config.hostile:
+        POISONINGS[section.attack]().check(plan.stages[-1].schema)
     if plan.secure:
         check_secure_sum_sites(plan, len(federation.sites))
     run = plan.config.run

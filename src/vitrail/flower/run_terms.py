@@ -50,6 +50,8 @@ def make_terms(config: Config) -> Terms:
             )
     if config.bias:
         raise ConfigError("biases are injected in simulations only", where="bias")
+    if config.hostile:
+        raise ConfigError("hostile sites are played in simulations only", where="hostile")
     if config.model.weights not in PACKAGED_WEIGHTS:
         raise ConfigError(
             "a weights file of the coordinator is not at the sites",
