@@ -106,13 +106,13 @@ def compute_evidence(
     evidence = []
     for label in labels:
         pieces = head.pieces(z, label)
-        logit = _check_sum(float(logits[label]), pieces)
-        rows = _rows(pieces, classes, top, side, size or side, resize)
+        logit = check_sum(float(logits[label]), pieces)
+        rows = make_rows(pieces, classes, top, side, size or side, resize)
         evidence.append(ClassEvidence(classes[label], int(label), logit, rows))
     return evidence
 
 
-def _check_sum(logit: float, pieces: Sequence[Piece]) -> float:
+def check_sum(logit: float, pieces: Sequence[Piece]) -> float:
     """The sum of the pieces in double precision, if the network's own logit is that sum."""
     total = math.fsum(piece.contribution for piece in pieces)
     room = _TOLERANCE * (1 + math.fsum(abs(piece.contribution) for piece in pieces))
@@ -126,7 +126,7 @@ def _check_sum(logit: float, pieces: Sequence[Piece]) -> float:
     return total
 
 
-def _rows(
+def make_rows(
     pieces: Sequence[Piece],
     classes: Sequence[str],
     top: int,
@@ -135,7 +135,7 @@ def _rows(
     resize: Mode,
 ) -> tuple[Contribution, ...]:
     """The largest pieces, and one row for what is left."""
-    ranked = sorted(pieces, key=lambda piece: -abs(piece.contribution))
+    ranked = rank_pieces(pieces)
     rows = []
     for piece in ranked[:top]:
         square = locate_piece(piece, pieces, side)
@@ -155,6 +155,11 @@ def _rows(
     rest = ranked[top:]
     left = math.fsum(piece.contribution for piece in rest)
     return (*rows, Contribution(OTHER, left, units=len(rest)))
+
+
+def rank_pieces(pieces: Sequence[Piece]) -> list[Piece]:
+    """Pieces by what they contribute, whatever its sign, the largest first."""
+    return sorted(pieces, key=lambda piece: -abs(piece.contribution))
 
 
 def locate_piece(piece: Piece, pieces: Sequence[Piece], side: tuple[int, int]) -> Box | None:

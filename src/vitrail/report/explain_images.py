@@ -8,15 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from PIL import Image
 
 from vitrail.config.schema import Data
-from vitrail.data.decoding.decode import Decoder, Payload, UnreadableError, limit_pixels
+from vitrail.data.decoding.decode import Payload, UnreadableError, limit_pixels
 from vitrail.data.decoding.payload import map_ordered, read_payloads
-from vitrail.data.decoding.resize import Mode, resize_image
+from vitrail.data.decoding.resize import Mode
 from vitrail.data.records import Problem, Records
 from vitrail.errors import ConfigError, RunError, suggest_name
 from vitrail.explain.attribution import attribute
@@ -31,19 +28,10 @@ from vitrail.explain.evidence import (
 from vitrail.models.heads.part_head import PartHead
 from vitrail.report.training_patches import Patches, find_patches, normalize_image
 from vitrail.runs.new_images import find_images
+from vitrail.runs.open_image import OpenedImage, open_image
 from vitrail.runs.opened_run import ModelKind, Run
 
-SHOWN = 480  # pixels of the longer side that a page keeps of an image
 WHOLE = "whole image"
-
-
-@dataclass(frozen=True)
-class OpenedImage:
-    """An image as it was read: the square the model sees, and a copy to show."""
-
-    size: tuple[int, int]  # height and width of the original
-    square: npt.NDArray[np.uint8]  # [S, S, C]
-    shown: Image.Image
 
 
 @dataclass(frozen=True)
@@ -198,14 +186,3 @@ class Gallery:
         with limit_pixels(data.max_pixels):
             for row, image in zip(rows, map_ordered(work, read_payloads(rows))):
                 yield row.name, image
-
-
-def open_image(item: Payload, decoder: Decoder, data: Data) -> OpenedImage:
-    """One image of any size and color mode, brought to the run's as in training."""
-    side, mode = int(data.image_size or 0), "L" if data.channels == 1 else "RGB"
-    header = decoder.probe(item, data)
-    picture = decoder.picture(item, data, side).convert(mode)
-    square = np.asarray(resize_image(picture, side, data.resize), np.uint8).reshape(side, side, -1)
-    full = decoder.picture(item, data, SHOWN // 2)
-    full.thumbnail((SHOWN, SHOWN), Image.Resampling.LANCZOS)
-    return OpenedImage((header.height, header.width), square, full)

@@ -123,6 +123,14 @@ def find_images(run: Run, path: Path, overrides: Iterable[str] = ()) -> tuple[Re
     return source, _settle_bits(source, data)
 
 
+def find_payload(run: Run, record: Record) -> tuple[Records, Data]:
+    """Bytes or an array as the only image of a source; bytes may be a DICOM file."""
+    is_scan = isinstance(record.image, bytes) and record.image[128:132] == b"DICM"
+    records = _make_scans([record]) if is_scan else Records([record])
+    data = run.config.data.model_copy(update=get_fixed_data_keys(run))
+    return records, _settle_bits(records, data)
+
+
 def _settle_bits(records: Records, data: Data) -> Data:
     """How deep values are read where the run, having seen none, does not say: all alike."""
     if data.bits != "auto":
@@ -202,7 +210,11 @@ def _find_loose_files(path: Path) -> Records | None:
 
 
 def _find_scans(files: list[Path], root: Path) -> Records:
-    """DICOM files without a table; what decodes them is that source's own pair of functions."""
+    """DICOM files without a table."""
+    return _make_scans([Record(make_relative(f, root), f, None) for f in files])
+
+
+def _make_scans(rows: list[Record]) -> Records:
+    """DICOM images; what decodes them is that source's own pair of functions."""
     dicom.import_pydicom()
-    decoder = Decoder(dicom._probe, dicom._picture)
-    return Records([Record(make_relative(f, root), f, None) for f in files], decoder=decoder)
+    return Records(rows, decoder=Decoder(dicom._probe, dicom._picture))

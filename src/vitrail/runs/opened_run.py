@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -25,6 +25,12 @@ from vitrail.files import read_tensors
 from vitrail.methods.base.server import Server
 from vitrail.models.network import Network
 from vitrail.runs.deployed import DeployedModel
+
+if TYPE_CHECKING:
+    from vitrail.explain.painting import PaintMode
+    from vitrail.explain.what_if import Place
+    from vitrail.runs.ask_model import Answer, Cover
+    from vitrail.runs.open_image import AnyImage
 
 CurveSource = Literal["auto", "server", "sites"]
 ModelKind = Literal["global", "personal", "local"]
@@ -179,6 +185,35 @@ class Run:
         self._check_has_model(site, which)
         plan, _ = make_plan(self._loaded, self.classes, self.card["channels"])
         return self.deployed(self._tensors(plan, site, which))
+
+    def ask(
+        self,
+        image: AnyImage,
+        cover: Cover = None,
+        how: PaintMode = "blur",
+        paste: AnyImage | None = None,
+        without: Sequence[int | Place] = (),
+        pull: float = 1.0,
+        site: str | None = None,
+        which: ModelKind | None = None,
+        classes: Sequence[str] = (),
+        top: int = 5,
+        calibrated: bool = True,
+    ) -> Answer:
+        """What a model says to one image, and why; with `cover`, `without` or `pull`, what it
+        would say then. `vitrail.runs.ask_model.Question` explains the arguments.
+
+        The first question to a model loads it, and calibrates it on test images where they can be
+        read; `calibrated = False` leaves that out.
+        """
+        from vitrail.runs.ask_model import Question, get_asker
+
+        asker = get_asker(self, site, which)
+        if calibrated:
+            asker.ensure_calibrated()
+        opened, donor = asker.open(image), None if paste is None else asker.open(paste)
+        question = Question(opened, cover, how, donor, without, pull, classes, top)
+        return asker(question)
 
     def _check_has_model(self, site: str | None, which: ModelKind) -> None:
         """Refuse a model that this end of a real federation does not have."""

@@ -13,7 +13,7 @@ from vitrail.report.blocks import Block, Figure, MissingNote, ViewChoice
 from vitrail.report.charts.chart_matrix import Cell, draw_matrix
 from vitrail.report.charts.drawing import Drawing
 from vitrail.report.charts.scale import format_count, format_percent, format_value
-from vitrail.report.explain_images import ImageExplanation, OpenedImage
+from vitrail.report.explain_images import ImageExplanation
 from vitrail.report.html import Html, el, format_html, join, to_html
 from vitrail.report.html_table import Column, Table
 from vitrail.report.pages.evidence_page import round_contributions
@@ -22,6 +22,7 @@ from vitrail.report.photos import Photos
 from vitrail.report.run_record import RunRecord
 from vitrail.report.unit_patches import normalize_rows
 from vitrail.report.viewer import ReportView
+from vitrail.runs.open_image import OpenedImage
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 _LOOKED = 240  # test images that are looked at, evenly over all of them
