@@ -11,6 +11,7 @@ from torch import Tensor
 from vitrail.aggregate.bucketing import count_buckets, fill_buckets, find_bucketing_fault
 from vitrail.aggregate.guard import Guard
 from vitrail.aggregate.rule import RULES, Group, Metrics, PerSiteRule, Rule, Tensors
+from vitrail.aggregate.update_watch import Oddness, UpdateWatch
 from vitrail.config.schema import Aggregate
 from vitrail.release.message import Schema
 from vitrail.release.update import Update
@@ -25,7 +26,8 @@ class Sums:
 
     `kept` holds, by site, the tensors that are kept as they came; `models` those of the model, for
     methods that need every site's own, of the sites that have any weight. `shortage` says why
-    there are too few updates for a rule, if there are.
+    there are too few updates for a rule, if there are. `oddness` is how far each accepted update
+    is from the others, where single updates are seen.
     """
 
     tensors: Tensors
@@ -35,6 +37,7 @@ class Sums:
     kept: Mapping[str, Tensors] = field(default_factory=dict)
     models: Mapping[str, Tensors] = field(default_factory=dict)
     shortage: str = ""
+    oddness: Mapping[str, Oddness] = field(default_factory=dict)
 
     @property
     def model(self) -> Tensors:
@@ -96,7 +99,7 @@ class Aggregator:
     """Takes updates one at a time in a fixed order, and keeps sums, not lists, where it can.
 
     With `whole` it keeps every model as well, for methods that need them; `key` is where buckets
-    are drawn from.
+    are drawn from. A change longer than `largest_change` is refused.
     """
 
     def __init__(
@@ -106,9 +109,12 @@ class Aggregator:
         options: Aggregate,
         whole: bool = False,
         key: Key | None = None,
+        largest_change: float | None = None,
     ) -> None:
         self._whole = whole
         self._options = options
+        self._watch = UpdateWatch(schema, sent) if options.alarms else None
+        self._largest_change = largest_change
         self._key = derive_server_key(0) if key is None else key
         self._models: dict[str, Tensors] = {}
         self.guard = Guard(schema, sent, options.max_norm)
@@ -130,6 +136,7 @@ class Aggregator:
         `limits` are the largest counts that an honest site can have.
         """
         reason = self.guard.refusal(update, weight, expected, limits or {})
+        reason = reason or self._look(update)
         if reason is not None:
             self._refused[expected[0]] = reason
             return reason
@@ -142,6 +149,19 @@ class Aggregator:
         self._weights.append(weight)
         self._accepted.append(update.site)
         return None
+
+    def _look(self, update: Update) -> str | None:
+        """Sketch an update for the alarms; why its change is too long to be honest, or None."""
+        if self._watch is None:
+            return None
+        length = self._watch.add(update)
+        if self._largest_change is None or length <= self._largest_change:
+            return None
+        self._watch.forget(update.site)
+        return (
+            f"it changes the model by {length:.3g}, over {self._largest_change:.3g}, what past "
+            "rounds make plausible (aggregate.norm_bound)"
+        )
 
     @property
     def accepted(self) -> int:
@@ -171,6 +191,7 @@ class Aggregator:
             self._kept,
             self._models,
             shortage,
+            {} if self._watch is None else self._watch.compare(),
         )
 
     def _find_shortage(self) -> str:

@@ -274,6 +274,14 @@ class Aggregate(Section):
     """The largest norm of a site's change, for norm-clip."""
     max_norm: Positive = 100.0
     """The guard refuses a change over max_norm x (1 + norm of the model)."""
+    alarms: bool = True
+    """Compare the updates of a round and raise an alarm for a site that stays odd; the result does
+    not depend on it. Sums under masks show no single update."""
+    quarantine: Annotated[int, Field(ge=0)] = 0
+    """Leave a site under alarm out for so many rounds."""
+    norm_bound: Literal["alarm", "refuse"] = "alarm"
+    """What a change of more than 5 times the median of past rounds does: count in the alarm, or
+    be refused."""
     largest_weight: Annotated[float, Field(ge=1)] | None = None
     """No site counts more than so many times the median site of a round; left out: no bound in a
     simulation, 3 in a real federation, where the number of images is a site's own claim."""

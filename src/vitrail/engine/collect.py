@@ -38,6 +38,7 @@ class Collector:
     transcript: Transcript | None = None
     kept: set[str] = field(default_factory=set)  # sites that saved a state
     refused: dict[str, str] = field(default_factory=dict)
+    largest_change: float | None = None  # of a site's update, where a run bounds it
 
     def collect(self, draw: Draw) -> Total:
         """Ask the sites that were drawn; whoever does not answer is left out of the sum."""
@@ -45,7 +46,14 @@ class Collector:
             return self._collect_masked(draw)
         whole = self.plan.method.needs == "all"
         options = self.plan.config.aggregate
-        total = Aggregator(self._stage.schema, self.down.tensors, options, whole, self.ctx.key)
+        total = Aggregator(
+            self._stage.schema,
+            self.down.tensors,
+            options,
+            whole,
+            self.ctx.key,
+            self.largest_change,
+        )
         self._ask(draw.sites, total)
         return total
 

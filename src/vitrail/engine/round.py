@@ -6,6 +6,7 @@ from torch import Tensor
 
 from vitrail.aggregate.rule import Rule
 from vitrail.aggregate.sums import SumNoise, Sums
+from vitrail.engine.alarms import Alarms
 from vitrail.engine.collect import Collector
 from vitrail.engine.plan import Plan
 from vitrail.engine.round_report import RoundReport
@@ -28,34 +29,44 @@ def play_round(
     versions: Versions,
     round_: int,
     transcript: Transcript | None = None,
+    alarms: Alarms | None = None,
 ) -> RoundReport:
     """Play one round and leave the server as it is after it; only sums stay in memory."""
     ctx = plan.context(round_, len(server.roster))
-    draw = _choose_sites(plan, server, ctx)
+    draw = _choose_sites(plan, server, ctx, alarms)
     down = _open(plan, server, ctx)
     if transcript is not None:
         transcript.write_sent(down)
     report = RoundReport(round_, dropped=dict(draw.dropped))
     weights = _weigh(plan, server, draw, ctx)
     collector = Collector(server, plan, pool, versions, ctx, down, weights, report, transcript)
+    if alarms is not None and plan.config.aggregate.norm_bound == "refuse":
+        collector.largest_change = alarms.compute_norm_bound()
     total = collector.collect(draw)
     sums = total.finish(_make_noise(plan, server, ctx))
     report.accepted, report.refused = sums.accepted, {**collector.refused, **sums.refused}
     report.void = len(sums.accepted) < _least_sites(plan, ctx) or bool(sums.shortage)
     report.shortage = sums.shortage
+    if alarms is not None:
+        report.alarmed = tuple(alarms.record(round_, sums.oddness))
     if not report.void:
         report.figures = {**sums.metrics, **_close(plan, server, sums, ctx)}
         versions.accepted |= dict.fromkeys(collector.kept, round_)
     return report
 
 
-def _choose_sites(plan: Plan, server: Server, ctx: Context) -> Draw:
-    """The sites of the round; where all images are in one place, that place never drops out."""
+def _choose_sites(plan: Plan, server: Server, ctx: Context, alarms: Alarms | None) -> Draw:
+    """The sites of the round without those in quarantine; where all images are in one place, that
+    place never drops out."""
     examples = {site: facts["examples"] for site, facts in server.roster.items()}
     if plan.method.pooled:
         return Draw(tuple(order_sites(examples)), {})
     everybody = plan.stage_at(ctx.round).stage.sites == "all"
-    return draw_sites(examples, plan.config.run, ctx.key, everybody)
+    draw = draw_sites(examples, plan.config.run, ctx.key, everybody)
+    held = {} if alarms is None else alarms.list_quarantined(ctx.round)
+    staying = tuple(site for site in draw.sites if site not in held)
+    left_out = {site: held[site] for site in draw.sites if site in held}
+    return Draw(staying, {**draw.dropped, **left_out})
 
 
 def _open(plan: Plan, server: Server, ctx: Context) -> RoundMessage:

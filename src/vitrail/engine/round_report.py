@@ -19,6 +19,7 @@ class RoundReport:
     accepted: tuple[str, ...] = ()
     void: bool = False
     shortage: str = ""  # why a void round has too few updates for its rule
+    alarmed: tuple[str, ...] = ()  # sites that come under alarm with it
     figures: dict[str, float] = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from vitrail.config import Loaded
+from vitrail.engine.alarms import Alarms
 from vitrail.engine.federation import Federation, load_federation
 from vitrail.engine.members import Members, SimulatedSites
 from vitrail.engine.plan import Plan, find_rule_shortage, make_plan
@@ -217,6 +218,7 @@ class Engine:
         self.journal = Journal(self.folder, self.plan)
         self.checkpoints = Checkpoints(self.folder.server)
         self.server = self._server()
+        self.alarms = Alarms(self.folder.server, self.plan.config.aggregate)
         self.identity = Identity(
             config=fingerprint_config(self.plan.config),
             data=self.members.digest(),
@@ -224,6 +226,7 @@ class Engine:
             public="" if self.trainer is None else self.trainer.digest(),
         )
         begun = self._begin(fresh)
+        self.alarms.restore(begun)
         pool = self.members.pool(self.plan, self.network, self.folder)
         try:
             self.members.prepare(self.plan, self.network, pool, self._report_features)
@@ -285,7 +288,9 @@ class Engine:
             began = time.perf_counter()
             stage = self.plan.stage_at(number)
             self.server.shared, self.server.arrives = stage.shared, stage.arrives
-            report = play_round(self.server, self.plan, pool, self.versions, number, transcript)
+            report = play_round(
+                self.server, self.plan, pool, self.versions, number, transcript, self.alarms
+            )
             for asset in self.server.assets.values():
                 self.checkpoints.assets.put(asset)
             seconds = time.perf_counter() - began

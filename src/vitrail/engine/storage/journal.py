@@ -92,6 +92,11 @@ class Journal:
         self.folder.append(rows)
         self._note(report.updates)
         self._log_absent(report, f"round {report.round}")
+        for site in report.alarmed:
+            self.folder.log(
+                f"round {report.round}: alarm: the updates of {site} have been odd for some rounds "
+                "(server/alarms.jsonl)"
+            )
         if report.void:
             why = f": {report.shortage}" if report.shortage else ""
             count = len(report.accepted)
