@@ -28,6 +28,7 @@ COMMANDS = {
     "new-method": "Write a method, or something else that plugs in, its test and a file that runs "
     "it.",
     "sweep": "Run a grid; skips what is finished, resumes what was interrupted, ends in compare.",
+    "tune": "Choose each row's settings on images that are never tested; goes on where it stopped.",
     "compare": "Methods side by side over seeds: mean, SD, test, Holm correction, effect size.",
     "reproduce": "Make a results table again: the same grid, the same command as in the docs.",
     "explain": "Show the parts a prediction rests on, in numbers that add up to the logit.",

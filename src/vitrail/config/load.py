@@ -20,13 +20,15 @@ from vitrail.errors import ConfigError, suggest_name
 
 @dataclass(frozen=True)
 class Loaded:
-    """A configuration, the folder its paths are relative to, and the `[sweep]` lists if any."""
+    """A configuration, the folder its paths are relative to, the `[sweep]` lists and the `[tune]`
+    section if any."""
 
     config: Config
     base: Path
     source: str = "config"
     sweep: Mapping[str, Any] = field(default_factory=dict)
     stored: bool = False  # whether it came out of a run folder, which may be somebody else's
+    tune: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load(
@@ -66,7 +68,7 @@ def parse(
     tree = _copy(raw)
     for text in overrides:
         _override(tree, text)
-    sweep = tree.pop("sweep", {})
+    sweep, tune = tree.pop("sweep", {}), tree.pop("tune", {})
     for name in ("bias", "hostile"):
         if isinstance(tree.get(name), dict):
             tree[name] = [tree[name]]
@@ -80,7 +82,7 @@ def parse(
     if stored:
         config, absent = restore_old_values(config)
         config.mark_stored(absent)
-    return Loaded(config, base.resolve(), source, sweep, stored)
+    return Loaded(config, base.resolve(), source, sweep, stored, tune)
 
 
 def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:

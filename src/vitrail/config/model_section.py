@@ -23,6 +23,11 @@ class Prototypes(Section):
     """Weight of the distance to the nearest prototype of another class."""
     l1: NonNegative = 1e-4
     """Weight of the last layer's entries for other classes."""
+    similarity: Literal["log", "cosine"] = added("log")
+    """Of a patch and a prototype, for protopnet: ProtoPNet's logarithm of a distance after a
+    sigmoid, or `scale` times the cosine, without one."""
+    scale: Positive = added(10.0)
+    """The largest similarity, for cosine: a temperature of the logits."""
 
 
 class Subspaces(Section):

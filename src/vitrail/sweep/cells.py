@@ -35,13 +35,14 @@ def make_cells(loaded: Loaded) -> list[Cell]:
     """The runs of a grid, in the order of the lists, the seed varying slowest.
 
     `[sweep.with.VALUE]` holds overrides for the cells in which some list has that value; `table`
-    names what the grid ends in, `compare` how its runs are compared. A method may stand in
-    `methods` as a table of its name and options; `with` finds it by its name. `without` lists names
-    of cells, up to the seed, that make no sense and are left out.
+    names what the grid ends in, `compare` how its runs are compared, `results` where rows of it
+    lie that were made before. A method may stand in `methods` as a table of its name and options;
+    `with` finds it by its name. `without` lists names of cells, up to the seed, that make no sense
+    and are left out.
     """
     sweep = dict(loaded.sweep)
     extra = sweep.pop("with", {})
-    for ending in ("table", "compare"):
+    for ending in ("table", "compare", "results"):
         sweep.pop(ending, None)
     without = sweep.pop("without", [])
     axes = dict(_read_axes(sweep, loaded.source))
@@ -59,15 +60,15 @@ def make_cells(loaded: Loaded) -> list[Cell]:
     ]
     cells = []
     for name, chosen in zip(_name_cells(axes, choices), choices, strict=True):
-        tree = _copy_tree(base)
+        tree = copy_tree(base)
         if "method.name" in chosen and chosen["method.name"] != base["method"]["name"]:
             tree["method"] = {}
         for key, value in chosen.items():
-            _put(tree, key, _copy_tree(value) if isinstance(value, Mapping) else value)
+            put_key(tree, key, copy_tree(value) if isinstance(value, Mapping) else value)
         for value in chosen.values():
             named = value.get("name") if isinstance(value, Mapping) else value
             for key, changed in flatten(extra.get(str(named), {})).items():
-                _put(tree, key, changed)
+                put_key(tree, key, changed)
         config = parse(tree, loaded.base, loaded.source)
         cells.append(Cell(name, config))
     return _check_distinct(_drop_cells(cells, without, loaded.source), loaded.source)
@@ -174,11 +175,13 @@ def _read_axes(sweep: Mapping[str, Any], source: str) -> Iterator[tuple[str, lis
         yield name, values
 
 
-def _copy_tree(base: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: _copy_tree(v) if isinstance(v, Mapping) else v for k, v in base.items()}
+def copy_tree(base: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables inside tables, copied; what is no table is shared."""
+    return {k: copy_tree(v) if isinstance(v, Mapping) else v for k, v in base.items()}
 
 
-def _put(tree: dict[str, Any], key: str, value: Any) -> None:
+def put_key(tree: dict[str, Any], key: str, value: Any) -> None:
+    """Set `section.key` of a tree of tables, which are made where they are missing."""
     *sections, last = key.split(".")
     for section in sections:
         tree = tree.setdefault(section, {})

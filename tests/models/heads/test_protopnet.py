@@ -330,3 +330,30 @@ def test_the_gain_scales_the_first_weights_and_nothing_else(kind):
         expected = 0.25 * tensor if name.endswith("weight") else tensor
         assert torch.equal(small[name], expected), name
     assert all(torch.equal(same[name], tensor) for name, tensor in head.items())
+
+
+def test_cosine_similarity_is_the_scaled_cosine_of_the_best_patch():
+    options = OPTIONS.model_copy(update={"similarity": "cosine", "scale": 7.0})
+    head, z = a_head(options), a_map() - 0.5
+    scores = head(z)["scores"]
+    for n in range(len(z)):
+        for unit, vector in enumerate(head.vectors.detach().double()):
+            patches = z[n].flatten(1).double().T
+            cosines = [float(p @ vector / (p.norm() * vector.norm())) for p in patches]
+            assert float(scores[n, unit].detach()) == pytest.approx(7 * max(cosines), abs=1e-4)
+    longer = head(3 * z)["logits"]
+    torch.testing.assert_close(longer, head(z)["logits"], rtol=1e-4, atol=1e-4)
+    pieces = head.pieces(z[:1], 1)
+    logit = float(head(z[:1])["logits"][0, 1].detach())
+    assert sum(p.contribution for p in pieces) == pytest.approx(logit, abs=1e-4)
+
+
+def test_a_cosine_network_has_no_sigmoid_and_takes_pushed_patches_as_they_are():
+    options = OPTIONS.model_copy(update={"similarity": "cosine"})
+    neck, head = HEADS["protopnet"](16, CLASSES, Model(prototypes=options))
+    assert [name for name, _ in neck.named_children()] == ["conv1", "relu", "conv2"]
+    z = a_map(1) - 0.5
+    with torch.no_grad():
+        head.vectors[0] = head.embed(z)[0, :, 1, 2]
+    assert float(head.compute_distances(z)[0, 0, 1, 2].detach()) == pytest.approx(0, abs=1e-6)
+    assert float(head(torch.zeros_like(z))["logits"].abs().max().detach()) < 1e3

@@ -11,7 +11,6 @@ from vitrail.local.evaluate import CHUNK, compute_features
 from vitrail.local.inputs import Inputs, Rows
 from vitrail.local.phases.push import get_prototype_head
 from vitrail.local.session import Context, Metrics, Site
-from vitrail.models.heads.protopnet import squared_distances
 from vitrail.models.network import Network
 
 
@@ -29,9 +28,9 @@ def find_kept_prototypes(
     if not len(rows):
         return head.alive()
     chunks = [
-        squared_distances(
-            compute_features(network, inputs, rows[at : at + CHUNK]), head.vectors
-        ).amin((2, 3))
+        head.compute_distances(compute_features(network, inputs, rows[at : at + CHUNK])).amin(
+            (2, 3)
+        )
         for at in range(0, len(rows), CHUNK)
     ]
     distances = torch.cat(chunks)

@@ -56,13 +56,14 @@ def find_nearest_patches(
         vector=head.vectors.detach().clone(),
     )
     units = head.owner.argsort(stable=True).view(len(head.weight), -1)  # [classes, per class]
-    vectors = head.vectors[units]
+    vectors = head.embed(head.vectors)[units]
     norms = vectors.square().sum(2)
     for start in range(0, len(rows), chunk):
         part = rows[start : start + chunk]
         labels = inputs.targets(part)
         x = inputs.plain(part)
-        z = network.features(network.prefix(x) if inputs.features is None else x).flatten(2)
+        z = network.features(network.prefix(x) if inputs.features is None else x)
+        z = head.embed(z).flatten(2)
         nearest, place = _measure_nearest(z, vectors.index_select(0, labels), norms[labels])
         _improve(best, units[labels], nearest, place, z, torch.from_numpy(part).to(device))
     return best

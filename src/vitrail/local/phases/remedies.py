@@ -13,7 +13,6 @@ from vitrail.local.phases.push import get_prototype_head
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.local.terms import Batch, Terms
 from vitrail.models.heads.head import Outputs
-from vitrail.models.heads.protopnet import similarity
 
 OWN_VECTORS = "debias/vectors"
 
@@ -48,11 +47,11 @@ class Penalize(Remedy):
     def __call__(self, site: Site, ctx: Context) -> Metrics:
         """Add the term to what the site trains with."""
         del ctx
-        units = list(self.units)
+        units, head = list(self.units), get_prototype_head(site.model.network)
 
         def term(outputs: Outputs, batch: Batch) -> Tensor:
             del batch
-            return self.strength * similarity(outputs["distances"][:, units]).mean()
+            return self.strength * head.compute_similarity(outputs["distances"][:, units]).mean()
 
         site.terms = site.terms.combine(Terms(loss=(term,)))
         return {}

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.config.schema import Model, Prototypes
-from vitrail.models.heads.addon import make_addon
+from vitrail.models.heads.addon import Activation, make_addon
 from vitrail.models.heads.head import HEADS, Head, Outputs
 from vitrail.models.heads.part_head import (
     PartHead,
@@ -56,7 +56,8 @@ class ProtoHead(PartHead):
         super().__init__()
         self.options = options
         count = options.per_class * classes
-        self.vectors = nn.Parameter(torch.rand(count, depth))
+        draw = torch.randn if options.similarity == "cosine" else torch.rand
+        self.vectors = nn.Parameter(draw(count, depth))
         self.register_buffer("owner", make_owners(classes, options.per_class))
         self.register_buffer("mask", torch.ones(count))
         self.weight = nn.Parameter(make_starting_weight(self.owner, classes))
@@ -65,10 +66,25 @@ class ProtoHead(PartHead):
         """Which prototypes are in use."""
         return self.mask >= 0.5
 
+    def embed(self, z: Tensor) -> Tensor:
+        """Patches [N, D, ...] as they are compared: for cosines at length 1."""
+        return F.normalize(z, dim=1) if self.options.similarity == "cosine" else z
+
+    def compute_similarity(self, distances: Tensor) -> Tensor:
+        """What a squared distance is worth: log((d + 1) / (d + 1e-4)), or of vectors of length 1
+        their cosine 1 - d / 2, times the scale."""
+        if self.options.similarity == "cosine":
+            return self.options.scale * (1 - distances / 2)
+        return similarity(distances)
+
+    def compute_distances(self, z: Tensor) -> Tensor:
+        """|z - p|^2 of every patch and prototype, [N, m, H, W], as they are compared."""
+        return squared_distances(self.embed(z), self.embed(self.vectors))
+
     def measure(self, z: Tensor) -> Outputs:
         """The smallest distance of each prototype to a patch, and its similarity, [N, m]."""
-        nearest = squared_distances(z, self.vectors).amin((2, 3))
-        return {"distances": nearest, "scores": similarity(nearest) * self.alive()}
+        nearest = self.compute_distances(z).amin((2, 3))
+        return {"distances": nearest, "scores": self.compute_similarity(nearest) * self.alive()}
 
     def compute_logits(self, measured: Outputs) -> Outputs:
         """Similarities times the last layer."""
@@ -89,8 +105,8 @@ class ProtoHead(PartHead):
         }
 
     def maps(self, z: Tensor) -> Tensor:
-        """Log similarity at every position."""
-        return similarity(squared_distances(z, self.vectors))
+        """The similarity at every position."""
+        return self.compute_similarity(self.compute_distances(z))
 
     def compute_metrics(self) -> dict[str, float]:
         """The share of prototypes in use that another one of their class nearly equals."""
@@ -132,5 +148,6 @@ def protopnet(channels: int, classes: int, model: Model) -> tuple[nn.Module, Hea
     """The add-on layers as the neck, and `[model.prototypes]` on top."""
     options = model.prototypes
     depth = options.depth or _DEPTH
-    neck = make_addon(channels, depth, "sigmoid", options.gain)
+    activation: Activation = "none" if options.similarity == "cosine" else "sigmoid"
+    neck = make_addon(channels, depth, activation, options.gain)
     return neck, ProtoHead(depth, classes, options)
