@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import queue
 import socket
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +23,30 @@ def send(
 ) -> None:
     """Send one message; `ChannelClosedError` if nobody is there."""
     send_frame(channel, encode(header, tensors or {}))
+
+
+class AnswerSender:
+    """Sends what a worker computed in a thread of its own, in order.
+
+    The engine reads an answer when it comes to it. Meanwhile the worker takes its next job, and
+    two large messages that meet in one socket do not wait for each other.
+    """
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._waiting: queue.Queue[bytes] = queue.Queue(maxsize=2)
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def send(self, header: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None) -> None:
+        """Hand over one message, copied as it is now; waits while two others are on their way."""
+        self._waiting.put(encode(header, tensors or {}))
+
+    def _run(self) -> None:
+        while True:
+            try:
+                send_frame(self._channel, self._waiting.get())
+            except ChannelClosedError:
+                os._exit(0)  # nobody is there any more to answer to
 
 
 def receive(channel: socket.socket) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -24,10 +24,10 @@ from vitrail.engine.site_turn import Host
 from vitrail.engine.tasks import RoundMessage, Task
 from vitrail.engine.workers.processes import die_with_parent
 from vitrail.engine.workers.socket_messages import (
+    AnswerSender,
     ChannelClosedError,
     receive,
     receive_handles,
-    send,
 )
 from vitrail.errors import VitrailError
 from vitrail.local.inputs import Inputs, load_features
@@ -82,6 +82,7 @@ def serve(channel: socket.socket) -> None:
     host: Host | None = None
     down: RoundMessage | None = None
     handles: list[int] = []
+    answers = AnswerSender(channel)
     while True:
         header, tensors = receive(channel)
         try:
@@ -92,7 +93,7 @@ def serve(channel: socket.socket) -> None:
                 host = down = None
                 while handles:
                     os.close(handles.pop())
-                send(channel, {})
+                answers.send({})
             elif header["op"] == "down":
                 down = RoundMessage(header["round"], tensors, header["digest"])
             elif header["op"] == "values":
@@ -105,13 +106,12 @@ def serve(channel: socket.socket) -> None:
             else:
                 assert host is not None
                 body, out = answer(host, down, header, tensors)
-                send(channel, {"ok": body}, out)
+                answers.send({"ok": body}, out)
         except VitrailError as err:
-            send(channel, {"error": str(err)})
+            answers.send({"error": str(err)})
         except Exception as err:
-            send(
-                channel, {"error": f"{type(err).__name__}: {err}", "trace": traceback.format_exc()}
-            )
+            sentence = f"{type(err).__name__}: {err}"
+            answers.send({"error": sentence, "trace": traceback.format_exc()})
 
 
 def main() -> None:

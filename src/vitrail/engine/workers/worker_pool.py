@@ -14,11 +14,13 @@ from torch import Tensor
 
 from vitrail.data.partition.partition import SiteRows
 from vitrail.engine.tasks import Reply, RoundMessage, Task
+from vitrail.engine.workers.byte_frames import send_frame
 from vitrail.engine.workers.pool import split_rows
 from vitrail.engine.workers.processes import WorkerProcess, WorkerProcesses
 from vitrail.engine.workers.socket_messages import ChannelClosedError, receive, send, send_handles
 from vitrail.errors import RunError
 from vitrail.local.inputs import Rows
+from vitrail.wire import encode
 
 Message = tuple[dict[str, Any], Mapping[str, Tensor]]
 _DEATHS = 3
@@ -87,11 +89,7 @@ class WorkerPool:
             yield Reply.read(header, tensors)
 
     def logits(self, values: Tensor, rows: Rows) -> Tensor:
-        """The model crosses to each process once, then one chunk of rows a job.
-
-        A job is sent ahead while its worker may still be writing an answer, so jobs stay small:
-        two large messages that meet in one socket would wait for each other for ever.
-        """
+        """The model crosses to each process once, then one chunk of rows a job."""
         self._broadcast({"op": "values"}, {"values": values})
         jobs: list[Message] = [
             ({"op": "logits"}, {"rows": torch.from_numpy(chunk)}) for chunk in split_rows(rows)
@@ -135,9 +133,10 @@ class WorkerPool:
 
     def _broadcast(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
         self._common = (header, tensors)
+        raw = encode(header, tensors)
         for at, worker in enumerate(self._workers):
             try:
-                send(worker.channel, header, tensors)
+                send_frame(worker.channel, raw)
             except ChannelClosedError:
                 worker.end()
                 self._workers[at] = self._start()
@@ -165,6 +164,8 @@ class WorkerPool:
                     if "error" in header:
                         raise _make_error(header)
                     done[worker.jobs.popleft()] = (header["ok"], tensors)
+                # Before the engine looks at what came: nobody waits for it.
+                self._assign_jobs(jobs, waiting, next_out, deaths, selector)
                 while next_out in done:
                     yield done.pop(next_out)
                     next_out += 1
