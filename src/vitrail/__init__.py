@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from vitrail.api.results import ComparisonResult
+    from vitrail.api.run import Run
     from vitrail.config import Config
     from vitrail.engine.run import Progress
-    from vitrail.runs.opened_run import Run
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "extend", "load", "resume", "run", "withdraw"]
+__all__ = ["__version__", "compare", "extend", "load", "resume", "run", "withdraw"]
 
 
 def run(
@@ -42,7 +43,7 @@ def run(
         from vitrail.engine.storage.run_folder import find_free_folder
 
         folder = find_free_folder(Path("runs"), Path(loaded.source).stem) if out is None else out
-        start(loaded, folder, on_round, workers)
+        start(loaded, folder, on_round or _find_notebook(), workers)
     return _open(folder)
 
 
@@ -64,7 +65,7 @@ def resume(
     with _start_workers_again(Path(out), workers) as processes:
         from vitrail.engine.run import resume as go_on
 
-        go_on(out, workers, on_round, processes)
+        go_on(out, workers, on_round or _find_notebook(), processes)
     return _open(out)
 
 
@@ -106,8 +107,37 @@ def withdraw(
 
 
 def load(out: str | Path) -> Run:
-    """Open a run folder: `.config`, `.rows()`, `.curve()`, `.model(site=None)`."""
+    """Open a run folder: figures, models, and the words of the command line as methods, such as
+    `.predict(images)`, `.explain(image)`, `.audit()`, `.ledger()`, `.report()`."""
     return _open(out)
+
+
+def compare(
+    runs: Sequence[Run | str | Path],
+    figure: str = "accuracy",
+    baseline: str | None = None,
+    on: Literal["auto", "server", "sites"] = "auto",
+    last: int = 1,
+) -> ComparisonResult:
+    """Methods side by side over seeds: mean, SD, test, Holm correction, effect size."""
+    from vitrail.api.run import compare as compare_all
+
+    return compare_all(runs, figure, baseline, on, last)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def _find_notebook() -> Callable[[Progress], None] | None:
+    """What shows progress where a notebook runs this, and nothing elsewhere."""
+    import sys
+
+    if "IPython" not in sys.modules:
+        return None
+    from vitrail.api.notebook_progress import make_notebook_progress
+
+    return make_notebook_progress()
 
 
 def _start_workers_again(folder: Path, workers: int | None) -> AbstractContextManager[Any]:
@@ -122,6 +152,6 @@ def _start_workers_again(folder: Path, workers: int | None) -> AbstractContextMa
 
 
 def _open(out: str | Path) -> Run:
-    from vitrail.runs.opened_run import Run
+    from vitrail.api.run import Run
 
     return Run(out)

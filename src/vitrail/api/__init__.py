@@ -1,0 +1,1 @@
+"""What a notebook works with: a run and its results, in the words of the command line."""
