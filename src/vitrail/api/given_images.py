@@ -13,7 +13,8 @@ from PIL import Image
 from vitrail.data.decoding.decode import UnreadableError
 from vitrail.data.decoding.resize import resize_image
 from vitrail.errors import DataError
-from vitrail.report.explain_images import SHOWN, Gallery, OpenedImage
+from vitrail.report.explain_images import Gallery
+from vitrail.runs.open_image import SHOWN, OpenedImage
 from vitrail.runs.opened_run import Run
 from vitrail.runs.predict_images import Predictions, predict, predict_probabilities
 
