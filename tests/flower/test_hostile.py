@@ -6,7 +6,6 @@ import json
 import resource
 import struct
 from collections.abc import Callable
-from dataclasses import asdict
 from hashlib import blake2b
 from typing import Any
 
@@ -22,7 +21,6 @@ from vitrail.flower.envelope import MAX_HEADER_BYTES, compute_message_id, seal, 
 from vitrail.release.message import Field, Schema
 from vitrail.release.update import Update
 from vitrail.rng import derive_server_key
-from vitrail.secure_aggregation.cohort import Cohort, Participant, PublicKey
 from vitrail.secure_aggregation.masking import MASKED
 from vitrail.secure_aggregation.secure_sum import MaskedSum, masked_schema
 
@@ -60,7 +58,7 @@ class Book:
 def honest() -> Reply:
     tensors = {**SENT, "counts/n": torch.ones(3)}
     update = Update(*EXPECTED, tensors, {"examples": 20, "steps": 5}, {"loss": 0.5})
-    return Reply(update, kept=True, key=PublicKey(3, "ab" * 32))
+    return Reply(update, kept=True, signature="ab")
 
 
 def sealed(**changes: Any) -> bytes:
@@ -88,10 +86,7 @@ def arrives(raw: bytes, book: Book, total: Aggregator | MaskedSum) -> str | None
 
 
 def secure() -> MaskedSum:
-    participants = {
-        s: Participant(PublicKey(0, str(i) * 64), 1.0) for i, s in enumerate(("north", "west"))
-    }
-    return MaskedSum(SCHEMA, SENT, OPTIONS, Cohort(1, participants))
+    return MaskedSum(SCHEMA, SENT, OPTIONS, {"north": 1.0, "west": 1.0})
 
 
 @pytest.fixture
@@ -240,20 +235,13 @@ def name_lie(draw: np.random.Generator) -> bytes:
             body={name: [word, 2, 4, -3, None, [], {}, 1e9, "x" * 10**5][draw.integers(9)]}
         )
     if kind == 5:
-        names = [n for n in honest().header() if n not in ("key", "withheld")]
+        names = [n for n in honest().header() if n not in ("signature", "withheld")]
         return sealed(without=[names[draw.integers(len(names))]])
     if kind == 6:
         name = ("counts", "metrics")[draw.integers(2)]
         return sealed(body={name: [None, 3, "x", [1, "a", None], [["loss", 1]]][draw.integers(5)]})
-    keys = (
-        {},
-        3,
-        "k",
-        {"epoch": 3},
-        asdict(PublicKey(3, "zz" * 32)),
-        {**asdict(PublicKey(3, "a")), "x": 1},
-    )
-    return sealed(body={"key": keys[draw.integers(len(keys))]})
+    signatures = ({}, 3, None, ["ab"], True)
+    return sealed(body={"signature": signatures[draw.integers(len(signatures))]})
 
 
 def size_lie(draw: np.random.Generator) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from vitrail.runs.ledgers import read_ledgers
 from vitrail.secure_aggregation import site as masking
 from vitrail.secure_aggregation.masking import MASKED, MASKED_GUARANTEE
 from vitrail.secure_aggregation.secure_sum import ALL_SITES, lift_update
+from vitrail.secure_aggregation.steps import KeyRequest
 
 pytest.importorskip("cryptography")
 SECURE = {"secure_sum": True}
@@ -99,8 +101,9 @@ def asked(monkeypatch, change) -> list[Task]:
     return tasks
 
 
-def test_a_dropout_voids_the_attempt_and_the_others_repeat_it(tiny, monkeypatch) -> None:
-    """The round is that of a plain run without the site; refuted if its update is in it."""
+def test_a_dropout_is_recovered_within_the_round(tiny, monkeypatch) -> None:
+    """The round is that of a plain run without the site; refuted if its update is in it, or if
+    the others are asked again."""
     sections = {"run": {"rounds": 2}}
 
     def away(task, reply):
@@ -111,20 +114,17 @@ def test_a_dropout_voids_the_attempt_and_the_others_repeat_it(tiny, monkeypatch)
     plain = tiny("plain", **sections)
     del tasks[:]
     secure = tiny("secure", **sections, release=SECURE)
-    attempts = [(t.round, t.cohort.number) for t in tasks if t.cohort and t.site == "site-02"]
-    assert attempts == [(1, 1), (2, 1), (2, 2)]
-    assert not any(t.site == "site-01" and t.cohort.number == 2 for t in tasks if t.cohort)
+    attempts = [(t.round, t.masks.attempt) for t in tasks if t.masks and t.site == "site-02"]
+    assert attempts == [(1, 1), (2, 1)]
     for name, tensor in final(secure).items():
         assert torch.allclose(tensor, final(plain)[name], rtol=1e-4, atol=1e-5), name
     told = [x for x in lines(secure, "site-02") if x.get("round") == 2]
-    kinds = [x["kind"] for x in told]
-    assert kinds == ["release", "repeat"]
-    assert told[0]["masked"]["id"] != told[1]["masked"]["id"]
-    assert [x["masked"]["sites"] for x in told] == [4, 3]
+    assert [x["kind"] for x in told] == ["release"] and told[0]["masked"]["sites"] == 4
+    assert "round 2: without site-01: it went away" in (secure.path / "log.txt").read_text()
     assert read_ledgers(secure.path).mismatches == []
 
 
-def test_a_repeated_attempt_trains_nothing_again(tiny, monkeypatch) -> None:
+def test_two_of_four_lost_cost_an_attempt_and_no_training(tiny, monkeypatch) -> None:
     from vitrail.local.phases.phase import Fit
 
     counted: dict[str, int] = {}
@@ -135,27 +135,32 @@ def test_a_repeated_attempt_trains_nothing_again(tiny, monkeypatch) -> None:
         return fit(self, site, ctx)
 
     monkeypatch.setattr(Fit, "__call__", count)
-    tasks = asked(monkeypatch, lambda t, r: MissingReply("away") if t.site == "site-00" else r)
-    tiny(release=SECURE, run={"rounds": 1})
-    assert max(t.cohort.number for t in tasks if t.cohort) == 2
+    lost = ("site-00", "site-01")
+    tasks = asked(monkeypatch, lambda t, r: MissingReply("away") if t.site in lost else r)
+    run = tiny(release=SECURE, run={"rounds": 1})
+    assert max(t.masks.attempt for t in tasks if t.masks) == 2
+    assert not any(t.site in lost and t.masks.attempt == 2 for t in tasks if t.masks)
     assert set(counted.values()) == {1}
+    told = [x for x in lines(run, "site-02") if x.get("round") == 1]
+    assert [x["kind"] for x in told] == ["release", "repeat"]
+    assert told[0]["masked"]["id"] != told[1]["masked"]["id"]
+    assert [x["masked"]["sites"] for x in told] == [4, 2]
 
 
 def test_attempts_are_bounded_then_the_round_is_void(tiny, monkeypatch) -> None:
-    """A site is lost in each attempt until too few are left; nothing changes, the run goes on."""
-    order = ["site-00", "site-01", "site-02", "site-03"]
+    """Too many are lost in each attempt; nothing changes, the run goes on."""
 
     def fading(task, reply):
-        if task.cohort is None or task.round != 1:
+        if task.masks is None or task.round != 1:
             return reply
-        return MissingReply("away") if task.site == order[task.cohort.number - 1] else reply
+        return reply if task.site == "site-03" else MissingReply("away")
 
     tasks = asked(monkeypatch, fading)
     run = tiny(release=SECURE, run={"rounds": 2})
     log = (run.path / "log.txt").read_text()
     assert "round 1: void" in log and "round 2: void" not in log
-    assert "fewer than 2 sites would count" in log or "never everybody" in log
-    assert max(t.cohort.number for t in tasks if t.cohort and t.round == 1) <= 3
+    assert "1 sites sent their masked updates, and 3 must stay" in log or "announced keys" in log
+    assert max(t.masks.attempt for t in tasks if t.masks and t.round == 1) <= 3
 
 
 def test_a_site_checks_itself_and_says_why_it_sends_nothing(tiny, monkeypatch) -> None:
@@ -170,12 +175,12 @@ def test_a_site_checks_itself_and_says_why_it_sends_nothing(tiny, monkeypatch) -
         in (run.path / "log.txt").read_text()
     )
     assert [x["kind"] for x in lines(run, "site-01") if x.get("round") == 1] == []
-    assert len([x for x in lines(run, "site-02") if x.get("round") == 1]) == 2
+    assert len([x for x in lines(run, "site-02") if x.get("round") == 1]) == 1
 
 
 def test_masks_that_do_not_cancel_are_seen_and_the_model_stays(tiny, monkeypatch) -> None:
     def changed(task, reply):
-        if task.cohort is not None and task.site == "site-01" and task.round == 2:
+        if task.masks is not None and task.site == "site-01" and task.round == 2:
             reply.update.tensors[MASKED].add_(1)
         return reply
 
@@ -221,8 +226,6 @@ def test_resumed_after_a_kill_it_ends_with_the_same_bits(at, tiny, monkeypatch, 
 
 def test_a_site_is_not_asked_for_more_than_the_terms_say(tiny, monkeypatch) -> None:
     """Neither an update without masks in a secure run, nor endless attempts at one round."""
-    from dataclasses import replace
-
     hosts = []
     turns = InProcessPool.turns
 
@@ -234,21 +237,54 @@ def test_a_site_is_not_asked_for_more_than_the_terms_say(tiny, monkeypatch) -> N
     tiny(release=SECURE, run={"rounds": 1})
     host, task, down = hosts[0]
     with pytest.raises(RunError, match="without masks"):
-        host.turn(replace(task, cohort=None), down)
-    replies = [
-        host.turn(replace(task, cohort=replace(task.cohort, number=n)), down) for n in range(1, 6)
-    ]
-    assert [bool(r.withheld) for r in replies] == [False, False, False, True, True]
-    assert "tried 3 times" in replies[-1].withheld and not replies[-1].update.tensors
-    again = host.turn(task, down)
-    assert torch.equal(again.update.tensors[MASKED], replies[0].update.tensors[MASKED])
+        host.turn(replace(task, masks=None), down)
+    again = host.turn(task, down)  # the run is over, and so are its keys
+    assert again.withheld == "this site has no keys for round 1" and not again.update.tensors
+    told = [host.exchange(KeyRequest(task.site, 1, n, down.digest)) for n in (1, 2, 3, 4)]
+    assert [bool(answer.withheld) for answer in told] == [False, False, False, True]
+    assert "tried 3 times" in told[-1].withheld
+
+
+def test_a_round_asked_again_after_the_data_changed_tells_no_difference(tiny, monkeypatch) -> None:
+    """Images are blackened and the round replayed. With keys that follow from the site's secret
+    the two masked messages differed by the true change of the update, in clear."""
+    turns, seen = InProcessPool.turns, []
+
+    def replay(self, given, down):
+        for task, reply in zip(given, turns(self, given, down), strict=True):
+            if not seen and task.masks:
+                folder, host = self.host.folder / "sites" / task.site, self.host
+                before = host.inputs
+                images = before.images.copy()
+                images[host.sites[task.site].train] = 0
+                host.inputs = replace(before, images=images)
+                kept = {f: f.read_bytes() for f in folder.iterdir() if f.is_file()}
+                again = host.turn(task, down)  # as a restarted coordinator asks: the stored answer
+                assert torch.equal(again.update.tensors[MASKED], reply.update.tensors[MASKED])
+                (folder / "held.safetensors").unlink()
+                other = host.turn(task, down)  # trained anew on other images, the same attempt
+                assert "another update was masked" in other.withheld and not other.update.tensors
+                for file, raw in kept.items():
+                    file.write_bytes(raw)
+                host.inputs = before
+                seen.append(task)
+            yield reply
+
+    monkeypatch.setattr(InProcessPool, "turns", replay)
+    run = tiny(release=SECURE, run={"rounds": 1})
+    assert seen and "void" not in (run.path / "log.txt").read_text()
+
+
+def test_no_private_key_of_a_sum_outlives_the_run(tiny) -> None:
+    run = tiny(release=SECURE, run={"rounds": 2})
+    assert not list(run.path.glob("sites/*/secure-sum.json"))
 
 
 def test_counts_stay_home_and_the_ledger_says_what_is_masked(tiny, monkeypatch) -> None:
     replies = []
     asked(monkeypatch, lambda task, reply: replies.append((task, reply)) or reply)
     run = tiny(release=SECURE, run={"rounds": 1})
-    update = next(reply.update for task, reply in replies if task.cohort)
+    update = next(reply.update for task, reply in replies if task.masks)
     assert set(update.tensors) == {MASKED} and update.tensors[MASKED].dtype == torch.int64
     assert not update.counts
     told = next(x for x in lines(run, "site-01") if x["kind"] == "release")

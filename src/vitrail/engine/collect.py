@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vitrail.aggregate.sums import Aggregator
@@ -17,8 +17,9 @@ from vitrail.engine.workers.pool import Pool
 from vitrail.local.session import Context
 from vitrail.methods.base.server import Server
 from vitrail.release.update import Update
-from vitrail.secure_aggregation.cohort import Cohort
-from vitrail.secure_aggregation.secure_sum import ALL_SITES, MaskedSum, SecureRound
+from vitrail.secure_aggregation.secure_sum import ALL_SITES, MaskedSum
+from vitrail.secure_aggregation.server_steps import SecureRound
+from vitrail.secure_aggregation.steps import MaskRequest, StepAnswer, StepRequest
 
 Total = Aggregator | MaskedSum
 
@@ -54,52 +55,59 @@ class Collector:
             self.ctx.key,
             self.largest_change,
         )
-        self._ask(draw.sites, total)
+        self.ask(draw.sites, total)
         return total
 
     def _collect_masked(self, draw: Draw) -> MaskedSum:
-        secure = SecureRound(
-            self.ctx.round,
-            self._stage.schema,
-            self.down.tensors,
-            self.plan.config.aggregate,
-            dict(self.versions.keys),
-            self.weights,
-        )
-        total, problem = secure.add_up(draw.sites, tuple(draw.dropped), self._ask)
-        if problem is not None:
-            self.refused[ALL_SITES] = problem
+        """A secure sum: five exchanges, of which one is the turn; see `secure_aggregation`."""
+        link = SecureLink(self)
+        absent = tuple(draw.dropped)
+        round_ = (self.pool.run, self.ctx.round, self.down.digest)
+        result = SecureRound(*round_, self.weights, link, absent).add_up(draw.sites)
+        total = link.total or self.make_masked_sum()
+        if result.words is None:
+            self.refused[ALL_SITES] = result.problem
         else:
+            total.reveal(result.words)
+            for site in result.survivors:  # what it withheld in another attempt is over
+                self.refused.pop(site, None)
             self._record_sum(total)
         return total
+
+    def make_masked_sum(self) -> MaskedSum:
+        """An empty sum for one attempt."""
+        options = self.plan.config.aggregate
+        return MaskedSum(self._stage.schema, self.down.tensors, options, self.weights)
 
     @property
     def _stage(self) -> StagePlan:
         return self.plan.stage_at(self.ctx.round)
 
-    def _ask(self, sites: Sequence[str], total: Total, cohort: Cohort | None = None) -> list[str]:
-        """One message to each site; returns those whose update counts."""
+    def ask(
+        self, sites: Sequence[str], total: Total, masks: Mapping[str, MaskRequest] | None = None
+    ) -> dict[str, Reply]:
+        """One message to each site; the replies of those whose update counts."""
         round_, count = self.ctx.round, len(self.server.roster)
         assets = self.server.list_asset_digests()
         due = (round_ - 1) % self.plan.config.run.evaluate_every == 0
         due = due and self.plan.method.sends_global
         tasks = [
-            self.versions.make_task(site, round_, count, assets, cohort, evaluate=due)
+            self.versions.make_task(
+                site, round_, count, assets, (masks or {}).get(site), evaluate=due
+            )
             for site in sites
         ]
-        self.report.updates, self.kept, counted = [], set(), []
+        self.report.updates, self.kept, counted = [], set(), {}
         for task, reply in zip(tasks, self.pool.turns(tasks, self.down), strict=True):
             if isinstance(reply, MissingReply):
                 self.report.dropped[task.site] = reply.reason
             elif self._take(task, reply, total):
-                counted.append(task.site)
+                counted[task.site] = reply
         return counted
 
     def _take(self, task: Task, reply: Reply, total: Total) -> bool:
         """Whether an answer passes the guard and is added up."""
         update, weight = reply.update, self.weights[task.site]
-        if reply.key is not None:
-            self.versions.announce(task.site, reply.key, self.ctx.round)
         expected = (task.site, self.ctx.round, self.ctx.stage)
         facts = self.server.roster[task.site]
         limits = {"examples": facts["examples"], **self.plan.method.limits(facts, self.ctx)}
@@ -108,7 +116,7 @@ class Collector:
         extra = sum(sizes[name] for name in task.lacks)
         self.report.count(task.site, update.bytes, self._stage.schema.bytes_down + extra)
         self.versions.record_delivery(task)
-        if self.transcript is not None and task.cohort is None:
+        if self.transcript is not None and task.masks is None:
             self.transcript.write_received(task, update, weight, reason)
         if reason is not None:
             self.refused[task.site] = reason
@@ -138,6 +146,34 @@ class Collector:
         self.transcript.write_received(
             Task(ALL_SITES, self.ctx.round, len(roster)), update, weight, None
         )
+
+
+@dataclass
+class SecureLink:
+    """How the steps of a secure sum reach the sites of a round; `total` is the latest attempt's."""
+
+    collector: Collector
+    total: MaskedSum | None = None
+
+    def exchange(self, requests: Sequence[StepRequest]) -> dict[str, StepAnswer]:
+        """One small message to each site and back."""
+        answers = {}
+        replies = self.collector.pool.exchange(requests)
+        for request, answer in zip(requests, replies, strict=True):
+            if isinstance(answer, MissingReply):
+                self.collector.report.dropped[request.site] = answer.reason
+                continue
+            answers[request.site] = answer
+            if answer.withheld:
+                self.collector.refused[request.site] = answer.withheld
+        return answers
+
+    def collect(self, requests: Mapping[str, MaskRequest]) -> tuple[MaskedSum, dict[str, str]]:
+        """The turns of an attempt, in the order of dispatch."""
+        self.total = self.collector.make_masked_sum()
+        order = [site for site in self.collector.weights if site in requests]
+        replies = self.collector.ask(order, self.total, requests)
+        return self.total, {site: reply.signature for site, reply in replies.items()}
 
 
 def _without_tensors(update: Update) -> Update:

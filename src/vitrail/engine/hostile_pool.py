@@ -28,6 +28,7 @@ from vitrail.poisoning.poison_images import (
     put_trigger,
     resolve_name,
 )
+from vitrail.secure_aggregation.steps import StepAnswer, StepRequest
 
 _MOST_EMBEDDED = 32  # images that show what a trigger looks like inside the model
 
@@ -43,6 +44,7 @@ class HostilePool:
     plan: Plan
     network: Network
     federation: Federation
+    run: str = ""
     _model: FlatModel | None = field(default=None, init=False)
 
     def turns(self, tasks: Sequence[Task], down: RoundMessage) -> Iterator[Reply | MissingReply]:
@@ -53,6 +55,10 @@ class HostilePool:
                 if down.round >= section.start:
                     self._attack(section, number, tasks, down, replies)
         yield from replies
+
+    def exchange(self, requests: Sequence[StepRequest]) -> Iterator[StepAnswer | MissingReply]:
+        """In the steps of a secure sum they follow the protocol."""
+        return self.inner.exchange(requests)
 
     def _attack(
         self,

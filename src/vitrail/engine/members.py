@@ -23,8 +23,6 @@ from vitrail.models.network import Network
 from vitrail.release.door import Door
 from vitrail.release.patient_budgets import plan_patient_budgets
 from vitrail.rng import Key, derive_site_key
-from vitrail.secure_aggregation.cohort import PublicKey
-from vitrail.secure_aggregation.masking import announce_key
 
 Ints = npt.NDArray[np.int64]
 Facts = dict[str, dict[str, float]]
@@ -50,10 +48,6 @@ class Members(Protocol):
 
     def enroll(self, plan: Plan, folder: RunFolder) -> Facts:
         """What each site tells once, before the first round, through its own door."""
-        ...
-
-    def keys(self, plan: Plan) -> dict[str, PublicKey]:
-        """The keys that the sites add up with first, once they are enrolled."""
         ...
 
     def welcome(self, plan: Plan, folder: RunFolder, roster: Facts, round_: int) -> Facts:
@@ -128,13 +122,6 @@ class SimulatedSites:
             for budget in plan_patient_budgets(worst, examples, patients[worst], plan.defenses()):
                 folder.log(f"no guarantee for a patient: {budget.sentence()}")
         return found
-
-    def keys(self, plan: Plan) -> dict[str, PublicKey]:
-        """Keys that follow from the seed, as all secrets of a simulation do."""
-        seed = plan.config.run.seed
-        return {
-            s: announce_key(derive_site_key(seed, s), "", s, 0, None) for s in self.federation.sites
-        }
 
     def welcome(self, plan: Plan, folder: RunFolder, roster: Facts, round_: int) -> Facts:
         """All are there from the start."""

@@ -29,7 +29,7 @@ from vitrail.release.defenses.defense import DEFENSES, Defense, make_defenses
 from vitrail.release.message import ANY, Field, Schema, make_model_fields
 from vitrail.release.setting import Setting, StageSetting, list_convs, list_norms
 from vitrail.rng import Key, derive_server_key
-from vitrail.secure_aggregation.masks import check_installed
+from vitrail.secure_aggregation.key_exchange import check_installed
 from vitrail.secure_aggregation.secure_sum import check_masked, masked_schema
 
 CLASSIFIER_METRICS = (

@@ -250,7 +250,6 @@ class Engine:
             self.server.roster = self.members.enroll(self.plan, self.folder)
             if self.plan.secure:
                 check_secure_sum_sites(self.plan, len(self.server.roster))
-                self.versions.keys = self.members.keys(self.plan)
             size, public, bits = self.members.image_size, self.members.public, self.members.bits
             write_card(self.folder, self.plan, tuple(self.server.roster), size, public, bits)
             counts = self.members.counts()
@@ -303,7 +302,8 @@ class Engine:
             self.journal.write_round(report, seconds)
             if number % run.evaluate_every == 0:
                 self._evaluate(pool, number)
-            if number % run.checkpoint_every == 0 or number == run.rounds:
+            due = number % run.checkpoint_every == 0 or number == run.rounds
+            if due or self.plan.secure:  # a sum that was unmasked is not asked for again
                 self.folder.commit()
                 self.checkpoints.save(self.server, self.versions, number, self.identity)
             self._tell(report, seconds)
@@ -315,9 +315,6 @@ class Engine:
         if not joined:
             return
         self.server.roster |= joined
-        if self.plan.secure:
-            keys = self.members.keys(self.plan)
-            self.versions.keys |= {site: keys[site] for site in joined}
         size, public = self.members.image_size, self.members.public
         write_card(self.folder, self.plan, tuple(self.server.roster), size, public)
         for site in joined:

@@ -37,7 +37,10 @@ from vitrail.release.masker import WithheldError
 from vitrail.release.message import Schema
 from vitrail.rng import Key, derive_site_key
 from vitrail.secure_aggregation.cohort import Signer
+from vitrail.secure_aggregation.round_state import StateFile
 from vitrail.secure_aggregation.site import SiteMasking
+from vitrail.secure_aggregation.site_steps import SiteSteps
+from vitrail.secure_aggregation.steps import StepAnswer, StepRequest
 
 HOME = "home/"
 OWN = "own/"
@@ -75,6 +78,7 @@ class Host:
         self.root: Key | None = None  # the secret of the one site that plays here for real
         self.run = ""  # what its federation calls this run
         self.signer: Signer | None = None
+        self.least = 2  # sites in a secure sum
         self._received: tuple[str, Tensor] = ("", self.start)
         self._assets: dict[str, Asset] = {}
 
@@ -103,6 +107,7 @@ class Host:
         if task.evaluate:
             metrics |= self._evaluate(site)
         if task.closing:
+            StateFile(folder.path).forget()  # masks can be taken off nothing any more
             if stage.stage.last or stage.home:
                 folder.save_model("personal", self._collect_own_model(site))
             schema = Schema(down=(), up=(), counts=(), metrics=stage.schema.metrics)
@@ -139,28 +144,38 @@ class Host:
         without them."""
         stage = self.plan.stage_at(task.round)
         secure = stage.masked is not None and not task.closing
-        if secure is not (task.cohort is not None):
+        if secure is not (task.masks is not None):
             wrong = "without masks" if secure else "under masks"
             raise RunError(
                 f"the message of round {task.round} asks for an update {wrong}, against the terms "
                 "of the run"
             )
-        if task.cohort is None:
+        if task.masks is None:
             return None
         return SiteMasking(
-            task.site,
             task.round,
             stage.stage.name,
             stage.schema,
             self.plan.config.aggregate,
-            task.cohort,
+            task.masks,
             down.digest,
             down.tensors,
-            self.secret(task.site),
+            self._secure_steps(task.site),
             folder.path,
-            self.run,
-            self.signer,
         )
+
+    def exchange(self, request: StepRequest) -> StepAnswer:
+        """A step of a secure sum that is no turn: keys, shares, signatures, unmasking."""
+        if self.plan.stage_at(request.round).masked is None:
+            raise RunError(
+                f"a secure sum is asked for in round {request.round}, against the terms of the run"
+            )
+        return self._secure_steps(request.site).answer(request)
+
+    def _secure_steps(self, site: str) -> SiteSteps:
+        """A site's side of a secure sum, as far as it has come."""
+        store = StateFile(SiteFolder(self.folder, site).path)
+        return SiteSteps(site, self.run, store, self.signer, self.least)
 
     def _receive(
         self, task: Task, down: RoundMessage, stage: StagePlan, folder: SiteFolder

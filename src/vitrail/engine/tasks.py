@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from vitrail.release.update import Update
-from vitrail.secure_aggregation.cohort import Cohort, PublicKey
+from vitrail.secure_aggregation.steps import MaskRequest
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Task:
     `sites` is how many there are in all; `base` is the site's last accepted round, whose state
     it builds on (0: none); states older than `floor` will never be asked for again. A closing
     turn arrives and evaluates only. `assets` are the digests of what the site builds on beside
-    the message, by name; those it `lacks` so far are sent to it with the task. A `cohort`
-    asks for the update under masks.
+    the message, by name; those it `lacks` so far are sent to it with the task. `masks` asks for
+    the update under them.
     """
 
     site: str
@@ -33,13 +33,11 @@ class Task:
     closing: bool = False
     assets: Mapping[str, str] = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
-    cohort: Annotated[Cohort | None, Field(alias="pact")] = None  # on the wire
+    masks: MaskRequest | None = None
 
     def header(self) -> dict[str, Any]:
         """As JSON for the wire."""
-        header = asdict(self)
-        del header["cohort"]
-        return {**header, "pact": None if self.cohort is None else self.cohort.header()}
+        return asdict(self)
 
     @staticmethod
     def read(header: Mapping[str, Any]) -> Task:
@@ -72,13 +70,13 @@ class RoundMessage:
 class Reply:
     """What came of a task. `kept` says whether the site saved a state for this round.
 
-    With secure sums it brings the `key` for the site's next round; `withheld` says why a site
-    keeps its update to itself.
+    With secure sums it brings the site's `signature` of whom it has masks with; `withheld` says
+    why a site keeps its update to itself.
     """
 
     update: Update
     kept: bool = False
-    key: PublicKey | None = None
+    signature: str = ""
     withheld: str = ""
 
     def header(self) -> dict[str, Any]:
@@ -91,7 +89,7 @@ class Reply:
             "counts": dict(update.counts),
             "metrics": dict(update.metrics),
             "kept": self.kept,
-            "key": None if self.key is None else asdict(self.key),
+            "signature": self.signature,
             "withheld": self.withheld,
         }
 
@@ -102,11 +100,13 @@ class Reply:
         if not isinstance(header["counts"], dict) or not isinstance(header["metrics"], dict):
             raise TypeError("counts and metrics are tables")
         update = Update(tensors=tensors, **{name: header[name] for name in names})
-        key = header.get("key")
+        signature = header.get("signature", "")
+        if not isinstance(signature, str):
+            raise TypeError("a signature is a text")
         return Reply(
             update,
             bool(header["kept"]),
-            None if key is None else PublicKey.read(key),
+            signature,
             str(header.get("withheld", ""))[:500],
         )
 

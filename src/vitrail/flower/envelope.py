@@ -19,6 +19,7 @@ from torch import Tensor
 from vitrail.engine.tasks import Task
 from vitrail.flower.versions import WIRE_SCHEMA
 from vitrail.release.ledger_heads import KeptHead
+from vitrail.secure_aggregation.steps import StepRequest
 from vitrail.wire import WireError, decode, encode
 
 _MOST_SIGNATURES = 64
@@ -81,6 +82,12 @@ class TurnRequest(MessageContent):
     versions: dict[str, str] = {}
     audit: bool = False
     countersigned: KeptHead | None = None
+
+
+class StepMessage(MessageContent):
+    """One step of a secure sum that is no turn."""
+
+    request: StepRequest
 
 
 class Farewell(MessageContent):

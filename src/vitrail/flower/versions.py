@@ -11,7 +11,7 @@ from vitrail import __version__
 from vitrail.flower.plain_text import clean_text
 from vitrail.models.onnx_prefix import describe_runtime
 
-WIRE_SCHEMA = 2
+WIRE_SCHEMA = 3
 """What messages hold. Another number is another language."""
 _NAMES = ("vitrail", "torch", "flwr", "schema", "runtime")
 

@@ -7,8 +7,8 @@ every site: the sum of those tells whether the masks canceled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -22,7 +22,6 @@ from vitrail.config.schema import Aggregate
 from vitrail.errors import ConfigError
 from vitrail.release.message import Field, Schema
 from vitrail.release.update import Update
-from vitrail.secure_aggregation.cohort import MAX_ATTEMPTS, Cohort, Participant, PublicKey
 from vitrail.secure_aggregation.fixed_point import BITS, Words, from_fixed
 from vitrail.secure_aggregation.masking import MASKED
 
@@ -71,15 +70,20 @@ def lift_update(
 
 
 class MaskedSum:
-    """Adds masked updates modulo 2^64; what it comes to can be read once everybody is in it."""
+    """Adds masked updates modulo 2^64; what it comes to can be read once the masks are off."""
 
     def __init__(
-        self, schema: Schema, sent: Mapping[str, Tensor], options: Aggregate, cohort: Cohort
+        self,
+        schema: Schema,
+        sent: Mapping[str, Tensor],
+        options: Aggregate,
+        weights: Mapping[str, float],
     ) -> None:
-        self.schema, self.sent, self.options, self.cohort = schema, sent, options, cohort
+        self.schema, self.sent, self.options, self.weights = schema, sent, options, weights
+        self.accepted: list[str] = []
         self._guard = Guard(masked_schema(schema, options), {}, options.max_norm)
-        self._total: Words | None = None
-        self._accepted: list[str] = []
+        self._total: Words = np.zeros(sum(compute_widths(schema, options)) + 1, np.uint64)
+        self._revealed: Words | None = None
         self._refused: dict[str, str] = {}
 
     def offer(
@@ -95,31 +99,34 @@ class MaskedSum:
         if reason is not None:
             self._refused[expected[0]] = reason
             return reason
-        words = update.tensors[MASKED].numpy().view(np.uint64)
-        self._total = words.copy() if self._total is None else self._total + words
-        self._accepted.append(update.site)
+        self._total += update.tensors[MASKED].numpy().view(np.uint64)
+        self.accepted.append(update.site)
         return None
 
     @property
-    def whole(self) -> bool:
-        """Whether everybody of the cohort is in the sum; else it says nothing."""
-        return set(self._accepted) == set(self.cohort.participants)
+    def words(self) -> Words:
+        """The sum under its masks."""
+        return self._total
+
+    def reveal(self, words: Words) -> None:
+        """Take the same sum without its masks."""
+        self._revealed = words
 
     def finish(self, noise: SumNoise | None = None) -> Sums:
-        """The aggregated tensors, if the masks canceled and the result passes the guard."""
-        if not self.whole or self._total is None:
+        """The aggregated tensors, if the masks came off and the result passes the guard."""
+        if self._revealed is None:
             return self._refuse_all({})
-        if int(self._total[-1]) != len(self._accepted) << BITS:
+        if int(self._revealed[-1]) != len(self.accepted) << BITS:
             return self._refuse_all(
                 {ALL_SITES: "the masks did not cancel: sites were told different keys"}
             )
         tensors: Tensors = {}
         metrics: Metrics = {}
         parts = torch.split(
-            from_fixed(self._total[:-1]), list(compute_widths(self.schema, self.options))
+            from_fixed(self._revealed[:-1]), list(compute_widths(self.schema, self.options))
         )
         rules = make_rules(self.schema, self.sent, self.options)
-        weight = sum(one.weight for one in self.cohort.participants.values())
+        weight = sum(self.weights[site] for site in self.accepted)
         for (rule, about), part in zip(rules, parts, strict=True):
             total = part if noise is None else noise(rule, part)
             values, figures = rule.finish(total, weight, about)
@@ -127,43 +134,7 @@ class MaskedSum:
         summed = replace(self.schema, up=tuple(f for f in self.schema.up if f.name in tensors))
         if reason := Guard(summed, self.sent, self.options.max_norm).total_refusal(tensors):
             return self._refuse_all({ALL_SITES: reason})
-        return Sums(tensors, metrics, tuple(self._accepted), dict(self._refused))
+        return Sums(tensors, metrics, tuple(self.accepted), dict(self._refused))
 
     def _refuse_all(self, why: dict[str, str]) -> Sums:
         return Sums({}, {}, (), {**self._refused, **why})
-
-
-Ask = Callable[[Sequence[str], MaskedSum, Cohort], list[str]]
-"""Asks some sites to add to a sum; returns those whose masked update is in it."""
-
-
-@dataclass(frozen=True)
-class SecureRound:
-    """One round of secure sums, as the server knows it."""
-
-    number: int
-    schema: Schema
-    sent: Mapping[str, Tensor]
-    options: Aggregate
-    keys: Mapping[str, PublicKey]
-    weights: Mapping[str, float]
-
-    def add_up(
-        self, sites: Sequence[str], absent: Sequence[str], ask: Ask
-    ) -> tuple[MaskedSum, str | None]:
-        """Ask until everybody who was asked is in the sum: whoever does not answer leaves masks
-        that nobody can take away, so the others try again without it. Returns the sum, and why
-        there is none.
-
-        Those who are `absent` in a simulation drop out here, after the others know their keys.
-        """
-        asked = [*sites, *absent]
-        for attempt in range(1, MAX_ATTEMPTS + 1):
-            cohort = Cohort(attempt, {s: Participant(self.keys[s], self.weights[s]) for s in asked})
-            total = MaskedSum(self.schema, self.sent, self.options, cohort)
-            if reason := cohort.problem(self.number):
-                return total, reason
-            asked = ask([site for site in asked if site not in absent], total, cohort)
-            if total.whole:
-                return total, None
-        return total, f"in {MAX_ATTEMPTS} attempts never everybody answered"

@@ -1,4 +1,4 @@
-"""Secure aggregation at a site: the masks of a turn, and the key for the next one."""
+"""Secure aggregation at a site: the masks of one turn."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from vitrail.release.door import Door
 from vitrail.release.masker import WithheldError
 from vitrail.release.message import Schema
 from vitrail.release.update import Update
-from vitrail.rng import Key
-from vitrail.secure_aggregation.cohort import Cohort, PublicKey, Signer
-from vitrail.secure_aggregation.masking import UpdateMasker, announce_key
+from vitrail.secure_aggregation.masking import UpdateMasker
 from vitrail.secure_aggregation.secure_sum import lift_update, masked_schema
+from vitrail.secure_aggregation.site_steps import SiteSteps
+from vitrail.secure_aggregation.steps import MaskRequest
+
+HELD_FILE = "held.safetensors"
 
 
 @dataclass(frozen=True)
 class MaskedAnswer:
-    """What leaves a site in one turn: a masked update, or none and why it is `withheld`; `kept`
-    says whether the site saved a state, `key` is for the next round."""
+    """What leaves a site in one turn: a masked update with a signature of whom it has masks with,
+    or none and why it is `withheld`; `kept` says whether the site saved a state."""
 
     update: Update
     kept: bool
-    key: PublicKey
+    signature: str = ""
     withheld: str = ""
 
 
@@ -42,18 +44,15 @@ class SiteMasking:
     and no new training, and tells nothing new.
     """
 
-    site: str
     round: int
     stage: str
     schema: Schema
     options: Aggregate
-    cohort: Cohort
+    request: MaskRequest
     message: str
     sent: Mapping[str, Tensor]
-    secret: Key
+    steps: SiteSteps
     folder: Path
-    run: str = ""
-    signer: Signer | None = None
 
     @cached_property
     def masker(self) -> UpdateMasker:
@@ -61,24 +60,16 @@ class SiteMasking:
         have, and lifts as the server would."""
         schema, sent, options = self.schema, self.sent, self.options
         guard = Guard(schema, sent, options.max_norm)
-        expected = (self.site, self.round, self.stage)
+        expected = (self.steps.site, self.round, self.stage)
         return UpdateMasker(
-            self.site,
             self.round,
-            self.run,
             self.message,
-            self.secret,
-            self.cohort,
+            self.steps,
+            self.request,
             masked_schema(schema, options).bytes_up,
             lift=lambda update, weight: lift_update(update, weight, schema, sent, options),
             refusal=lambda update, weight: guard.refusal(update, weight, expected, {}),
-            signer=self.signer,
         )
-
-    @cached_property
-    def key(self) -> PublicKey:
-        """The key that this turn's reply announces."""
-        return announce_key(self.secret, self.run, self.site, self.round, self.signer)
 
     def repeat(self, door: Door, answers: str) -> MaskedAnswer | None:
         """The reply to a message that was answered before, in this attempt or another one;
@@ -99,15 +90,16 @@ class SiteMasking:
 
     def withhold(self, err: WithheldError) -> MaskedAnswer:
         """No update, and the reason."""
-        nothing = Update(self.site, self.round, self.stage, {})
-        return MaskedAnswer(nothing, False, self.key, str(err))
+        nothing = Update(self.steps.site, self.round, self.stage, {})
+        return MaskedAnswer(nothing, False, withheld=str(err))
 
     def _mask(self, door: Door, update: Update, kept: bool) -> MaskedAnswer:
         try:
-            return MaskedAnswer(door.mask(update, self.masker), kept, self.key)
+            masked = door.mask(update, self.masker)
+            return MaskedAnswer(masked, kept, self.steps.sign_senders(self.request))
         except WithheldError as err:
             return self.withhold(err)
 
     @property
     def _file(self) -> Path:
-        return self.folder / "held.safetensors"
+        return self.folder / HELD_FILE

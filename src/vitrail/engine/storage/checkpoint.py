@@ -16,7 +16,6 @@ from vitrail.errors import RunError
 from vitrail.files import read_tensors, write_tensors
 from vitrail.methods.base.server import Server
 from vitrail.models.network import Network
-from vitrail.secure_aggregation.cohort import PublicKey
 
 KEEP = 3
 
@@ -60,7 +59,6 @@ class Checkpoints:
             "accepted": versions.accepted,
             "assets": {name: asset.digest for name, asset in server.assets.items()},
             "holds": versions.holds,
-            "keys": {site: asdict(key) for site, key in versions.keys.items()},
             **asdict(identity),
         }
         write_tensors(self.path(round_), {**model, **state}, meta)
@@ -106,7 +104,6 @@ class Checkpoints:
         versions.durable = dict(versions.accepted)
         server.assets = {n: self.assets.get(d) for n, d in meta.get("assets", {}).items()}
         versions.holds = {site: list(held) for site, held in meta.get("holds", {}).items()}
-        versions.keys = {s: PublicKey.read(key) for s, key in meta.get("keys", {}).items()}
         return int(meta["round"])
 
     def same_images(self, round_: int, now: str) -> bool:

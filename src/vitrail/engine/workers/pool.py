@@ -14,13 +14,21 @@ from vitrail.engine.site_turn import Host
 from vitrail.engine.tasks import MissingReply, Reply, RoundMessage, Task
 from vitrail.local.evaluate import CHUNK
 from vitrail.local.inputs import Rows, load_features
+from vitrail.secure_aggregation.steps import StepAnswer, StepRequest
 
 
 class Pool(Protocol):
-    """Plays turns. Whatever the number of processes, the answers are the same to the bit."""
+    """Plays turns. Whatever the number of processes, the answers are the same to the bit. `run` is
+    what the sites call the run, nothing in a simulation."""
+
+    run: str
 
     def turns(self, tasks: Sequence[Task], down: RoundMessage) -> Iterator[Reply | MissingReply]:
         """The replies, in the order of the tasks; a site far away may fail to answer."""
+        ...
+
+    def exchange(self, requests: Sequence[StepRequest]) -> Iterator[StepAnswer | MissingReply]:
+        """The answers to one step of a secure sum, in the order of the requests."""
         ...
 
     def logits(self, values: Tensor, rows: Rows) -> Tensor:
@@ -52,6 +60,8 @@ def split_rows(rows: Rows, size: int = CHUNK) -> list[Rows]:
 class InProcessPool:
     """One host, this process, one thread."""
 
+    run = ""
+
     def __init__(self, host: Host) -> None:
         self.host = host
         self._threads = torch.get_num_threads()
@@ -61,6 +71,11 @@ class InProcessPool:
         """Play one after the other."""
         for task in tasks:
             yield self.host.turn(task, down)
+
+    def exchange(self, requests: Sequence[StepRequest]) -> Iterator[StepAnswer]:
+        """One after the other."""
+        for request in requests:
+            yield self.host.exchange(request)
 
     def logits(self, values: Tensor, rows: Rows) -> Tensor:
         """Chunk by chunk, as the workers do."""

@@ -31,6 +31,7 @@ from vitrail.engine.workers.socket_messages import (
 )
 from vitrail.errors import VitrailError
 from vitrail.local.inputs import Inputs, load_features
+from vitrail.secure_aggregation.steps import read_request
 
 
 def make_worker_host(header: dict[str, Any], tensors: dict[str, Tensor], images_fd: int) -> Host:
@@ -69,6 +70,8 @@ def answer(
         assert down is not None
         reply = host.turn(Task.read(header["task"]), down)
         return reply.header(), reply.update.tensors
+    if header["op"] == "step":
+        return host.exchange(read_request(header["request"])).header(), {}
     if header["op"] == "alone":
         host.train_alone(header["site"])
         return {}, {}

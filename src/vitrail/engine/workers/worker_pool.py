@@ -5,7 +5,7 @@ from __future__ import annotations
 import selectors
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from vitrail.engine.workers.processes import WorkerProcess, WorkerProcesses
 from vitrail.engine.workers.socket_messages import ChannelClosedError, receive, send, send_handles
 from vitrail.errors import RunError
 from vitrail.local.inputs import Rows
+from vitrail.secure_aggregation.steps import StepAnswer, StepRequest
 from vitrail.wire import encode
 
 Message = tuple[dict[str, Any], Mapping[str, Tensor]]
@@ -57,6 +58,8 @@ class WorkerSetup:
 class WorkerPool:
     """N processes, one thread each. Jobs go out in order; answers come back in that order."""
 
+    run = ""
+
     def __init__(self, crew: WorkerProcesses, count: int, setup: WorkerSetup) -> None:
         self._crew = crew
         self._setup = setup
@@ -87,6 +90,12 @@ class WorkerPool:
         jobs: list[Message] = [({"op": "turn", "task": task.header()}, {}) for task in tasks]
         for header, tensors in self._run(jobs):
             yield Reply.read(header, tensors)
+
+    def exchange(self, requests: Sequence[StepRequest]) -> Iterator[StepAnswer]:
+        """One step of one site a job."""
+        jobs: list[Message] = [({"op": "step", "request": asdict(r)}, {}) for r in requests]
+        for header, _ in self._run(jobs):
+            yield StepAnswer.read(header)
 
     def logits(self, values: Tensor, rows: Rows) -> Tensor:
         """The model crosses to each process once, then one chunk of rows a job."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ from vitrail.local.inputs import Rows
 from vitrail.models.network import Network
 from vitrail.release.asset import pack_assets
 from vitrail.rng import Key
-from vitrail.secure_aggregation.cohort import PublicKey
+from vitrail.secure_aggregation.steps import StepAnswer, StepRequest
 
 _POLL_SECONDS = 1.0
 _KEPT = 2**30  # what images may add to a reply; the guard counts them afterwards
@@ -66,7 +66,6 @@ class RemoteSites:
     timeout: float = 600.0
     patience: float = 600.0
     lacking: dict[str, list[str]] = field(default_factory=dict)
-    announced: dict[str, PublicKey] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
     signatures: dict[str, str] = field(default_factory=dict)
     size: int = 0
@@ -212,15 +211,8 @@ class RemoteSites:
         lacking = reply.body.get("lacks", [])
         if not isinstance(lacking, list) or not all(one in plan.classes for one in lacking):
             raise RunError(f"the classes it says it lacks are none of this run's ({lacking!r:.80})")
-        if plan.secure:
-            self.announced[name] = _read_key(reply.body.get("key"), name)
         self.lacking[name] = list(dict.fromkeys(lacking))
         return facts
-
-    def keys(self, plan: Plan) -> dict[str, PublicKey]:
-        """What the sites announced when they enrolled."""
-        del plan
-        return self.announced
 
     def _present(self) -> tuple[str, ...]:
         """The sites that are there and may take part; nothing is asked of the others."""
@@ -329,15 +321,14 @@ def _read_facts(raw: Any, site: str) -> dict[str, float]:
     raise RunError(f"what site {site!r} tells of itself cannot be used ({raw!s:.80})")
 
 
-def _read_key(raw: Any, site: str) -> PublicKey:
-    """The key that a site adds up with first."""
+def _read_step(message: OpenedMessage | MissingReply) -> StepAnswer | MissingReply:
+    """What a site answers in a step of a secure sum."""
+    if isinstance(message, MissingReply):
+        return message
     try:
-        key = PublicKey.read(raw)
-        if key.epoch:
-            raise ValueError("it is not a first one")
-        return key
-    except (TypeError, ValueError) as err:
-        raise RunError(f"site {site!r} announced no key for secure sums ({err})") from err
+        return StepAnswer.read(message.body)
+    except ValueError as err:
+        return MissingReply(clean_text(f"its answer cannot be read ({err})", 500))
 
 
 Content = tuple[dict[str, Any], dict[str, Tensor]]
@@ -410,7 +401,7 @@ class RemotePool:
         attendance: Attendance | None = None,
         runtime: str = "torch",
     ) -> None:
-        self.post = post
+        self.post, self.run = post, post.run
         self._runtime = runtime
         self._heads = heads
         self.attendance = attendance or Attendance()
@@ -452,6 +443,16 @@ class RemotePool:
             yield self._read_reply(letter)
         if self._told:
             write_json(self.post.folder.server / SEPARABILITY_FILE, self._told)
+
+    def exchange(self, requests: Sequence[StepRequest]) -> Iterator[StepAnswer | MissingReply]:
+        """A step of a secure sum: a small message each way, without a model."""
+        by_site = {request.site: request for request in requests}
+
+        def make_content(site: str) -> Content:
+            return {"request": asdict(by_site[site])}, {}
+
+        for _, reply in self.post.ask("step", list(by_site), make_content, self.timeout):
+            yield _read_step(reply)
 
     def _take_audit_table(self, site: str, entry: Any) -> None:
         """Take a site's table if it is one; a bad one costs that site's audit, nothing else.

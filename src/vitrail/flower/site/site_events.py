@@ -20,6 +20,8 @@ def write_answered(config: SiteConfig, message: OpenedMessage) -> None:
     """One event for a message that was answered, and a line in the log of its run here; of a turn
     with the site's own figures."""
     run, folder = message.run, config.run_folder(message.run)
+    if message.kind == "step":  # of a secure sum: its turn is what there is to say
+        return
     if message.kind == "start":  # its line is in the log already
         shares = Shares.read(message)
         open_events(config).write("shares", shares.describe(), run=run, **shares.model_dump())

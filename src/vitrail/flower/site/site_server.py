@@ -12,7 +12,7 @@ import json
 import time
 import traceback
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from vitrail.flower.envelope import (
     Hello,
     OpenedMessage,
     Shares,
+    StepMessage,
     TurnRequest,
     compute_message_id,
     seal,
@@ -70,11 +71,10 @@ from vitrail.models.network import Network
 from vitrail.release.asset import unpack_assets
 from vitrail.release.door import Door
 from vitrail.release.message import digest
-from vitrail.rng import Key, derive_site_key
+from vitrail.rng import Key
 from vitrail.runs.opened_run import Run
 from vitrail.runs.reopen import attach_features
 from vitrail.secure_aggregation.cohort import Signer
-from vitrail.secure_aggregation.masking import announce_key
 
 Answer = tuple[dict[str, Any], Mapping[str, Tensor]]
 _LONGEST_NAME = 64
@@ -138,6 +138,7 @@ class SiteServer:
             "hello": self._hello,
             "start": self._start,
             "turn": self._turn,
+            "step": self._step,
             "farewell": self._farewell,
         }
         if kind not in known:
@@ -180,13 +181,7 @@ class SiteServer:
                 )
             folder.create(loaded.config)
             self._prepare_folder(site_run)
-        reply = self._enroll(site_run)
-        if site_run.plan.secure:
-            secret = self._root() or derive_site_key(loaded.config.run.seed, self.config.name)
-            reply["key"] = asdict(
-                announce_key(secret, message.run, self.config.name, 0, self.signer)
-            )
-        return reply, {}
+        return self._enroll(site_run), {}
 
     def _is_agreed(self, run: str, asked: Hello, site_run: _SiteRun) -> bool:
         """Whether the operator says yes to what these terms mean for the images of this site."""
@@ -297,6 +292,18 @@ class SiteServer:
         told = witness.tell(task.round)
         return {**reply.header(), **separability, **told}, reply.update.tensors
 
+    def _step(self, message: OpenedMessage) -> Answer:
+        """A step of a secure sum: keys, shares, signatures, unmasking. Nothing is trained."""
+        request = StepMessage.read(message).request
+        folder = self.config.run_folder(message.run)
+        if not folder.config_file.exists():
+            raise Refusal(f"nobody here agreed to the run {message.run!r:.40}")
+        site_run = self._open_run(message.run, folder.open())
+        if request.site != self.config.name:
+            raise Refusal("the message does not hold what it says it holds")
+        _check_round(request.round, site_run.plan)
+        return self._get_host(site_run, message.run).exchange(request).header(), {}
+
     def _farewell(self, message: OpenedMessage) -> Answer:
         """Keep what the others told for their audits; the run is over here."""
         folder = self.config.run_folder(message.run)
@@ -388,6 +395,7 @@ class SiteServer:
             return self._host
         host = make_host(site_run.plan, site_run.network, site_run.federation, site_run.folder.path)
         host.root, host.run, host.signer = self._root(), run, self.signer
+        host.least = max(2, self.config.policy.cohort or 2)
         self._host = attach_features(host, site_run.federation)
         return self._host
 
@@ -413,12 +421,19 @@ def _check_task(task: Task, plan: Plan, policy: SitePolicy) -> None:
         raise Refusal(f"the message brings {undeclared[0]!r:.40}, which the method does not use")
     if not set(task.lacks) <= set(task.assets.values()):
         raise Refusal("the message brings assets that it does not name")
-    cohort = None if task.cohort is None else len(task.cohort.participants)
-    if cohort is not None and policy.cohort is not None and cohort < policy.cohort:
+    senders = None if task.masks is None else len(task.masks.senders)
+    if senders is not None and policy.cohort is not None and senders < policy.cohort:
         raise Refusal("the sum is over fewer sites than this site's policy asks for")
-    first, last = (rounds + 1, rounds + 1) if task.closing else (1, rounds)
-    if not first <= task.round <= last:
-        kind = "the closing turn" if task.closing else "a turn"
+    if not task.closing:
+        _check_round(task.round, plan)
+    elif task.round != rounds + 1:
         raise Refusal(
-            f"{kind} of round {task.round!s:.20} is none of the {rounds} rounds agreed on"
+            f"the closing turn of round {task.round!s:.20} is none of the {rounds} rounds agreed on"
         )
+
+
+def _check_round(round_: int, plan: Plan) -> None:
+    """A run has the rounds that were agreed on."""
+    rounds = plan.config.run.rounds
+    if not 1 <= round_ <= rounds:
+        raise Refusal(f"a turn of round {round_!s:.20} is none of the {rounds} rounds agreed on")

@@ -1,0 +1,88 @@
+"""What a site keeps of the attempt it is in: its private keys, and what it has answered so far.
+
+It lies in the site's own folder, for its owner alone, until the next attempt or round replaces it:
+then the keys are gone, and nobody can take the masks off any more.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter
+
+from vitrail.files import write_bytes
+from vitrail.secure_aggregation.cohort import SiteKeys
+
+STATE_FILE = "secure-sum.json"
+
+
+@dataclass
+class RoundState:
+    """One attempt at one round, as far as it has come. Empty fields are steps not yet answered."""
+
+    round: int
+    attempt: int
+    message: str
+    sealing: str  # private, in hexadecimal, as are the next two
+    masking: str
+    seed: str
+    keys: SiteKeys
+    cohort: str = ""
+    threshold: int = 0
+    share_threshold: int = 0
+    weights: dict[str, float] = field(default_factory=dict)
+    neighbors: dict[str, SiteKeys] = field(default_factory=dict)
+    own_share: str = ""  # of the seed
+    sealed: dict[str, str] = field(default_factory=dict)  # for each neighbor
+    senders: list[str] = field(default_factory=list)
+    received: dict[str, str] = field(default_factory=dict)  # sealed for this site
+    masked: str = ""  # digest of the masked words
+    survivors: list[str] = field(default_factory=list)
+    unmasked: bool = False
+
+
+class StateStore(Protocol):
+    """Where a site's state lies between the steps."""
+
+    def load(self) -> RoundState | None:
+        """What was saved last, or None."""
+        ...
+
+    def save(self, state: RoundState) -> None:
+        """Keep this instead."""
+        ...
+
+
+_STATE: TypeAdapter[RoundState] = TypeAdapter(RoundState)
+
+
+@dataclass(frozen=True)
+class StateFile:
+    """The state in a file of a site's own folder."""
+
+    folder: Path
+
+    def load(self) -> RoundState | None:
+        """What was saved last; an unreadable file is none, and the attempt is lost."""
+        if not self._path.exists():
+            return None
+        raw: Any = self._path.read_bytes()
+        try:
+            return _STATE.validate_json(raw)
+        except ValueError:
+            return None
+
+    def save(self, state: RoundState) -> None:
+        """On the disk before the answer leaves, readable by its owner alone."""
+        write_bytes(self._path, json.dumps(asdict(state)).encode(), 0o600)
+
+    def forget(self) -> None:
+        """The run is over: no key is needed any more."""
+        self._path.unlink(missing_ok=True)
+
+    @property
+    def _path(self) -> Path:
+        return self.folder / STATE_FILE
