@@ -1,6 +1,6 @@
 """kill -9 at random moments of a real federation: the same bits and the same ledgers at its end.
 
-    python benchmarks/flower_kills.py [--kills 30] [--rounds 60] [--seed 1]
+    python benchmarks/flower_kills.py [--kills 30] [--rounds 120] [--seed 1]
 
 A coordinator and two sites are processes on loopback, without keys, because only there may draws
 follow from the seed. Again and again one of five processes is killed: the coordinator, a site's
@@ -30,7 +30,7 @@ from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.ports import find_free_port
 from vitrail.flower.site.site_server import SiteServer
 
-_LONGEST = 1800.0
+_LONGEST, _LONGEST_ROUND = 1800.0, 300.0
 
 
 class KilledFederation:
@@ -78,11 +78,28 @@ class KilledFederation:
     def is_over(self) -> bool:
         return (self.folder / "run" / "server" / "finished").exists()
 
+    def count_rounds(self) -> int:
+        checkpoints = self.folder / "run" / "server" / "checkpoints"
+        names = [path.stem.rpartition("-")[2] for path in checkpoints.glob("round-*.safetensors")]
+        return max(map(int, names), default=0)
+
+    def wait_for_round(self) -> None:
+        """Until one more round is on disk, or the run is over."""
+        before, deadline = self.count_rounds(), time.monotonic() + _LONGEST_ROUND
+        while self.count_rounds() == before and not self.is_over():
+            if time.monotonic() > deadline:
+                self.give_up()
+            time.sleep(0.1)
+
+    def give_up(self) -> None:
+        logs = [path.read_text(errors="replace")[-1500:] for path in self.folder.glob("*.log")]
+        sys.exit("it does not go on:\n" + "\n\n".join(logs))
+
     def wait(self) -> None:
         deadline = time.monotonic() + _LONGEST
         while any(process.poll() is None for process in self.running.values()):
             if time.monotonic() > deadline:
-                sys.exit("it did not come to an end")
+                self.give_up()
             time.sleep(0.5)
 
     def stop(self) -> None:
@@ -93,14 +110,19 @@ class KilledFederation:
 
 
 def disturb(federation: KilledFederation, kills: int, draw: random.Random) -> list[str]:
-    """Kill until the run is over or enough were killed; who it was."""
+    """Kill until the run is over or enough were killed; who it was. Four kills of five wait until
+    a round was finished since the last one, so that they hit all that a round does; the others
+    come while processes still start."""
     done: list[str] = []
     while len(done) < kills and not federation.is_over():
-        time.sleep(draw.uniform(0.5, 8.0))
+        if draw.random() < 0.8:
+            federation.wait_for_round()
+        time.sleep(draw.uniform(0.0, 4.0))
         who = draw.choice(["coordinator", *SITES, *SITES])
         alone = who != "coordinator" and draw.random() < 0.5
         if not federation.is_over() and federation.kill(who, alone):
             done.append(f"{who}{' (resident)' if alone else ''}")
+            print(f"{len(done)}: {done[-1]} after round {federation.count_rounds()}", flush=True)
     return done
 
 
@@ -117,7 +139,7 @@ def load_model(run: Path) -> dict[str, torch.Tensor]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name, value in (("kills", 30), ("rounds", 60), ("seed", 1), ("images", 200)):
+    for name, value in (("kills", 30), ("rounds", 120), ("seed", 1), ("images", 200)):
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -17,8 +17,9 @@ pytest.importorskip("flwr")
 from flwr.superlink.main import create_app
 
 from vitrail.errors import ConfigError
+from vitrail.flower.coordinator.allowed_routes import OPEN_ROUTES, ROUTES
 from vitrail.flower.coordinator.fleet_link import FleetLink
-from vitrail.flower.coordinator.fleet_server import OPEN_ROUTES, ROUTES, FleetServer
+from vitrail.flower.coordinator.fleet_server import FleetServer
 from vitrail.flower.keys import make_keys
 from vitrail.flower.ports import find_free_port
 

@@ -12,9 +12,9 @@ import pytest
 
 from vitrail.engine.tasks import MissingReply
 from vitrail.errors import ConfigError, RunError
+from vitrail.flower.coordinator.allowed_routes import ROUTES, AllowedRoutes
 from vitrail.flower.coordinator.attendance import Attendance
 from vitrail.flower.coordinator.coordinate import run_federation
-from vitrail.flower.coordinator.fleet_server import ROUTES, AllowedRoutes
 from vitrail.flower.envelope import unseal
 from vitrail.flower.events import (
     EVENTS_FILE,

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from vitrail.release.ledger import Ledger
-from vitrail.release.ledger_chain import Head, walk_chain
+from vitrail.release.ledger_chain import Head, walk_chain, walk_on
 
 
 def line(round_):
@@ -111,3 +111,31 @@ def test_a_write_reads_the_end_of_a_long_ledger_and_no_more(ledger, monkeypatch)
     ledger.write(line(7))
     ledger.write(line(8))  # its own end is remembered; the first was written by somebody else
     assert sum(read) < 70_000 and walk_chain(ledger.path).problem == ""
+
+
+def test_a_ledger_that_is_walked_on_is_what_a_whole_walk_finds(tmp_path):
+    """After every line, from every earlier walk, with every line that was asked for then."""
+    ledger, earlier = Ledger(tmp_path / "ledger.jsonl"), []
+    for number in range(6):
+        wanted = set(range(number + 1))
+        for before in earlier:
+            assert walk_on(ledger.path, before, wanted) == walk_chain(ledger.path, wanted)
+        earlier.append(walk_chain(ledger.path, wanted))
+        ledger.write({"kind": "release", "round": number})
+    told = walk_on(ledger.path, earlier[-1])
+    assert told.head == walk_chain(ledger.path).head
+    assert walk_on(ledger.path, told, {3, 5}).contains(Head(3, earlier[3].hash))
+
+
+def test_a_ledger_that_was_put_back_is_walked_anew(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for number in range(3):
+        ledger.write({"kind": "release", "round": number})
+    old = ledger.path.read_bytes()
+    ledger.write({"kind": "release", "round": 3})
+    walked = walk_chain(ledger.path)
+    ledger.path.write_bytes(old)
+    again = walk_on(ledger.path, walked, {4})
+    assert again.lines == 3 and not again.contains(walked.head)
+    ledger.path.write_bytes(old.replace(b'"round":1', b'"round":9'))
+    assert "line 2" in walk_on(ledger.path, walked).problem

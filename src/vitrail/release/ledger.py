@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import mmap
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -105,5 +106,11 @@ class Ledger:
 
     def _mentions(self, round_: int) -> bool:
         """Whether any line is about a round, in whatever order rounds were asked: a look at the
-        bytes, because most rounds are new and a ledger may be long."""
-        return self.path.exists() and f'"round":{round_},'.encode() in self.path.read_bytes()
+        bytes where they lie, because most rounds are new and a ledger may be long."""
+        if not self.path.exists() or not self.path.stat().st_size:
+            return False
+        with (
+            self.path.open("rb") as handle,
+            mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as raw,
+        ):
+            return raw.rfind(f'"round":{round_},'.encode()) >= 0

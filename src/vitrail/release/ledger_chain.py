@@ -12,8 +12,9 @@ import hashlib
 import os
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import BinaryIO
 
 CHAIN = "chain"
 """The key of a line's hash: the last one of its line."""
@@ -33,13 +34,14 @@ class Head:
 @dataclass(frozen=True)
 class Chain:
     """A ledger walked from its start. `problem` says what does not fit, of the first such line;
-    `hashes` are those of the lines that were asked for."""
+    `hashes` are those of the lines that were asked for; `size` are its bytes up to there."""
 
     lines: int = 0
     unchained: int = 0
     hash: str = ""
     problem: str = ""
     hashes: dict[int, str] = field(default_factory=dict)
+    size: int = 0
 
     @property
     def head(self) -> Head:
@@ -75,32 +77,66 @@ def read_end(handle: int) -> tuple[int, str]:
 def walk_chain(path: Path, wanted: Collection[int] = ()) -> Chain:
     """Check a ledger line by line; lines, not files, are in memory."""
     start, hashes = _begin_chain(), {}
-    before, lines, unchained, problem = start.hexdigest(), 0, 0, ""
     if 0 in wanted:
-        hashes[0] = before
+        hashes[0] = start.hexdigest()
+    chain = Chain(hash=start.hexdigest(), hashes=hashes)
     if not path.exists():
-        return Chain(hash=before, hashes=hashes)
+        return chain
     with path.open("rb") as handle:
-        for raw in handle:
-            if not raw.endswith(b"\n"):
-                break  # the torn line of a killed process
-            lines += 1
-            found = _SUFFIX.search(raw)
-            if found is None and unchained == lines - 1:
-                unchained += 1
-                start.update(raw)
-                before = start.hexdigest()
-            elif found is None:
-                problem = problem or f"line {lines} has no hash, and the lines before it have"
-                before = ""
-            else:
-                own = found[1].decode()
-                if own != _hash_line(raw[: found.start()] + b"}", before):
-                    problem = problem or _describe_misfit(lines)
-                before = own
-            if lines in wanted:
-                hashes[lines] = before
-    return Chain(lines, unchained, before, problem, hashes)
+        return _walk(handle, chain, start, wanted)
+
+
+def walk_on(path: Path, before: Chain, wanted: Collection[int] = ()) -> Chain:
+    """Check what was added to a ledger since it was walked before. It is walked anew from its start
+    where it no longer has the line that was its last, or where lines are wanted that the first
+    walk did not keep; a change further up is seen by the next whole walk."""
+    known = {**before.hashes, before.lines: before.hash}
+    if (
+        before.problem
+        or before.lines == before.unchained
+        or any(line <= before.lines and line not in known for line in wanted)
+        or not _ends_there(path, before)
+    ):
+        return walk_chain(path, wanted)
+    with path.open("rb") as handle:
+        handle.seek(before.size)
+        return _walk(handle, replace(before, hashes=known), _begin_chain(), wanted)
+
+
+def _ends_there(path: Path, chain: Chain) -> bool:
+    """Whether a ledger still has the last line of a walk where it was."""
+    if not path.exists():
+        return False
+    with path.open("rb") as handle:
+        last = os.pread(handle.fileno(), _SUFFIX_BYTES, max(0, chain.size - _SUFFIX_BYTES))
+    chained = _SUFFIX.search(last)
+    return chained is not None and chained[1].decode() == chain.hash
+
+
+def _walk(handle: BinaryIO, chain: Chain, start: hashlib._Hash, wanted: Collection[int]) -> Chain:
+    """Go on with a walk, from where a file stands."""
+    before, lines, size = chain.hash, chain.lines, chain.size
+    unchained, problem, hashes = chain.unchained, chain.problem, dict(chain.hashes)
+    for raw in handle:
+        if not raw.endswith(b"\n"):
+            break  # the torn line of a killed process
+        lines, size = lines + 1, size + len(raw)
+        suffix = _SUFFIX.search(raw)
+        if suffix is None and unchained == lines - 1:
+            unchained += 1
+            start.update(raw)
+            before = start.hexdigest()
+        elif suffix is None:
+            problem = problem or f"line {lines} has no hash, and the lines before it have"
+            before = ""
+        else:
+            own = suffix[1].decode()
+            if own != _hash_line(raw[: suffix.start()] + b"}", before):
+                problem = problem or _describe_misfit(lines)
+            before = own
+        if lines in wanted:
+            hashes[lines] = before
+    return Chain(lines, unchained, before, problem, hashes, size)
 
 
 def _describe_misfit(line: int) -> str:

@@ -150,11 +150,15 @@ class RunFolder:
         return rows
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per round and site: what was written about it in two turns, together."""
+        """One row per round and site: what was written about it in two turns, together. That one
+        end of a federation does not know a figure hides it from nobody who does."""
         by_place: dict[tuple[int, str], dict[str, Any]] = {}
         for line in (*self.read_private_metrics(), *self.lines()):
             row = by_place.setdefault((line["round"], line["site"]), {})
-            row.update({k: v for k, v in line.items() if k != "at"})
+            known = {name for name, value in row.items() if value is not None}
+            row.update(
+                {k: v for k, v in line.items() if k != "at" and (v is not None or k not in known)}
+            )
         return [by_place[key] for key in sorted(by_place)]
 
     def write_parquet(self, columns: tuple[str, ...]) -> None:

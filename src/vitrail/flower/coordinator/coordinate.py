@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from vitrail.config import Loaded
@@ -21,7 +21,7 @@ from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.errors import ConfigError
 from vitrail.files import write_json
 from vitrail.flower.coordinator.attendance import Attendance
-from vitrail.flower.coordinator.remote_sites import RemoteSites
+from vitrail.flower.coordinator.remote_sites import RemoteSites, compute_reply_limit
 from vitrail.flower.events import EVENTS_FILE, EventTeller
 from vitrail.flower.keys import Keys
 from vitrail.flower.link import Link
@@ -41,15 +41,19 @@ def run_federation(
     keys: Keys | None = None,
     teller: EventTeller | None = None,
     names: Sequence[str] = (),
+    limit_replies: Callable[[int], None] | None = None,
 ) -> RunFolder:
     """Start a federation in a new folder, or go on with the one that is there, to its end.
 
-    `teller` hears what goes on; `names` are the sites that may come, where keys name them.
+    `teller` hears what goes on; `names` are the sites that may come, where keys name them;
+    `limit_replies` hears how large a reply of this run may be.
     """
     folder = RunFolder(out)
     fresh = not folder.config_file.exists()
     loaded = resolve_terms(loaded) if fresh else folder.open()
     plan, network = make_agreed_plan(loaded)
+    if limit_replies is not None:
+        limit_replies(compute_reply_limit(plan))
     if plan.secure:
         check_secure_sum_sites(plan, sites)
     size = int(loaded.config.data.image_size or 0)

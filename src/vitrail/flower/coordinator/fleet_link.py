@@ -19,12 +19,12 @@ from vitrail.flower.carrier import (
 )
 from vitrail.flower.coordinator.fleet_server import FleetServer
 from vitrail.flower.link import Answered, MakeMessage
+from vitrail.flower.pauses import choose_pause
 from vitrail.flower.plain_text import clean_text
 
 _ONLINE = "online"
-_POLL_SECONDS = 0.1
 _ASK_AGAIN_SECONDS = 1.0
-_WHO_SECONDS = 60.0
+_WHO_SECONDS = 600.0
 _GONE_SECONDS = 60.0  # for a node that was lost in the middle of a turn to come back
 
 
@@ -52,6 +52,7 @@ class FleetLink:
     def __init__(self, server: FleetServer) -> None:
         self.server = server
         self._names = server.names
+        self._unnamed: dict[str, _Question] = {}
 
     def present(self) -> tuple[str, ...]:
         """The sites whose nodes are online."""
@@ -72,7 +73,19 @@ class FleetLink:
             waiting[self._push(nodes[site], make_message(site), patience)] = _Question(
                 site, nodes[site], self._get_activation(nodes[site])
             )
-        checked = time.monotonic()
+        try:
+            yield from self._hear(waiting, make_message, deadline)
+            for question in waiting.values():
+                yield question.site, MissingReply("it was too late")
+        finally:
+            for message_id in waiting:
+                self._forget(message_id)
+
+    def _hear(
+        self, waiting: dict[str, _Question], make_message: MakeMessage, deadline: float
+    ) -> Iterator[Answered]:
+        """The answers that come before a deadline; whoever is still in `waiting` gave none."""
+        checked = heard = time.monotonic()
         while waiting and time.monotonic() < deadline:
             before = len(waiting)
             yield from self._pull(waiting)
@@ -80,10 +93,18 @@ class FleetLink:
                 checked = time.monotonic()
                 yield from self._ask_again(waiting, make_message, deadline - checked)
             if len(waiting) == before:
-                time.sleep(_POLL_SECONDS)
-        self.server.state.delete_messages(message_ins_ids=set(waiting))
-        for question in waiting.values():
-            yield question.site, MissingReply("it was too late")
+                time.sleep(choose_pause(time.monotonic() - heard))
+            else:
+                heard = time.monotonic()
+
+    def _forget(self, message_id: str) -> None:
+        """Delete a message, its reply, and the contents of both, whether or not they are whole."""
+        state = self.server.state
+        reply_id = state.find_reply(message_id)
+        state.delete_messages(message_ins_ids={message_id})
+        for object_id in (message_id, reply_id):
+            if object_id is not None:
+                state.object_store.delete(object_id)
 
     def _ask_again(
         self, waiting: dict[str, _Question], make_message: MakeMessage, patience: float
@@ -94,17 +115,18 @@ class FleetLink:
         for message_id, question in list(waiting.items()):
             if question.node not in self._names:
                 del waiting[message_id]
-                self.server.state.delete_messages(message_ins_ids={message_id})
+                self._forget(message_id)
                 yield question.site, MissingReply("its key is no longer accepted")
                 continue
             activated = self._get_activation(question.node)
             if activated != question.activated and patience > 0:
                 del waiting[message_id]
-                self.server.state.delete_messages(message_ins_ids={message_id})
+                self._forget(message_id)
                 again = self._push(question.node, make_message(question.site), patience)
                 waiting[again] = _Question(question.site, question.node, activated)
             elif question.lost is not None and time.monotonic() - question.lost > _GONE_SECONDS:
                 del waiting[message_id]
+                self._forget(message_id)
                 yield question.site, MissingReply("its connection was lost")
 
     def _find_nodes(self) -> dict[str, int]:
@@ -122,16 +144,17 @@ class FleetLink:
         return nodes
 
     def _ask_names(self, nodes: Sequence[int]) -> None:
-        """Nodes without keys say who they are: an empty message is answered with a name."""
-        waiting = {
-            self._push(node, b"", _WHO_SECONDS): _Question(str(node), node, "") for node in nodes
-        }
-        deadline = time.monotonic() + _WHO_SECONDS
-        while waiting and time.monotonic() < deadline:
-            for node, raw in self._pull(waiting):
-                if isinstance(raw, bytes):
-                    self._names[int(node)] = raw.decode(errors="replace")
-            time.sleep(_POLL_SECONDS)
+        """Nodes without keys say who they are: an empty message is answered with a name. Each is
+        asked once an activation; a name that has not come yet is there at a later look."""
+        asked = {(question.node, question.activated) for question in self._unnamed.values()}
+        for node in nodes:
+            activated = self._get_activation(node)
+            if (node, activated) not in asked:
+                question = _Question(str(node), node, activated)
+                self._unnamed[self._push(node, b"", _WHO_SECONDS)] = question
+        for node_name, raw in self._pull(self._unnamed):
+            if isinstance(raw, bytes):
+                self._names[int(node_name)] = raw.decode(errors="replace")
 
     def _get_activation(self, node: int) -> str:
         infos = self.server.state.get_node_info(node_ids=[node])
@@ -142,6 +165,7 @@ class FleetLink:
         message = Message(
             wrap_bytes(raw), dst_node_id=node, message_type="train", ttl=patience + 60.0
         )
+        self.server.note_message(len(raw))
         tree, objects = pack_message(message)
         state, run = self.server.state, self.server.run_id
         session = state.start_session(run)
@@ -154,22 +178,21 @@ class FleetLink:
     def _pull(self, waiting: dict[str, _Question]) -> Iterator[Answered]:
         """Replies that are there in full; those that were heard wait no longer."""
         state, run = self.server.state, self.server.run_id
-        for reply in state.get_message_res(message_ids=set(waiting), run_id=run):
-            question = waiting[reply.metadata.reply_to_message_id]
-            if question.lost is None:
-                question.reply = reply
+        there = {name for name, question in waiting.items() if question.lost is None}
+        for reply in state.get_message_res(message_ids=there, run_id=run):
+            waiting[reply.metadata.reply_to_message_id].reply = reply
         for message_id, question in list(waiting.items()):
             if question.reply is None:
                 continue
             if question.reply.has_error():  # Flower's word for a node that is gone
+                state.object_store.delete(question.reply.metadata.message_id)
                 question.reply, question.lost = None, time.monotonic()
                 continue
             reply_id = question.reply.metadata.message_id
             answer = self._read(reply_id, question.node)
             if answer is not None:
                 del waiting[message_id]
-                state.object_store.delete(reply_id)
-                state.delete_messages(message_ins_ids={message_id})
+                self._forget(message_id)
                 yield question.site, answer
 
     def _read(self, reply_id: str, node: int) -> bytes | MissingReply | None:

@@ -3,7 +3,7 @@
 Flower's SuperLink serves three interfaces on one port: Fleet for nodes, Control (start runs,
 register nodes, read logs) and Runtime (what apps use). Only the first knows node keys. Here
 Flower's state lives in the coordinator's own process, which reads and writes it directly; the
-network sees the routes of `ROUTES` and no others: nothing to start a run with, no app to ship.
+network sees `allowed_routes.ROUTES` and no others: nothing to start a run with, no app to ship.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,83 +21,22 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from fastapi import FastAPI
 from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID
-from flwr.server.superlink.linkstate import LinkState
 from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.main import create_app
 
 from vitrail.errors import ConfigError, RunError
-from vitrail.flower.carrier import NOT_LET_IN
+from vitrail.flower.coordinator.allowed_routes import OPEN_ROUTES, ROUTES, AllowedRoutes
 from vitrail.flower.coordinator.disk_store import DiskObjectStore
-from vitrail.flower.coordinator.quiet_teller import QuietTeller
+from vitrail.flower.coordinator.guarded_state import GuardedLinkState
 from vitrail.flower.coordinator.tls_watch import watch_handshakes
 from vitrail.flower.keys import Keys
 from vitrail.flower.node_key import read_public
 
-_FLEET = "/v1/fleet/"
-ROUTES = frozenset(
-    _FLEET + name
-    for name in (
-        "activate-node",
-        "deactivate-node",
-        "send-node-heartbeat",
-        "pull-messages",
-        "push-messages",
-        "pull-object",
-        "push-object",
-        "confirm-message-received",
-    )
-)
-"""What a registered node needs, and all that the network can reach."""
-OPEN_ROUTES = frozenset(_FLEET + name for name in ("register-node", "unregister-node"))
-"""What nodes without keys need beside that; only where everybody is on one machine."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _START_SECONDS, _BEAT_SECONDS = 30.0, 5.0
 _MOST_CONNECTIONS = 1024
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-
-class AllowedRoutes:
-    """An ASGI application that hands on requests for some paths; others do not exist here."""
-
-    def __init__(
-        self, app: Application, paths: frozenset[str], tell: Callable[[str], None] | None = None
-    ) -> None:
-        self.app = app
-        self.paths = paths
-        self.quiet = None if tell is None else QuietTeller(tell)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Only plain requests to allowed paths get through, and nothing that upgrades them."""
-        if scope["type"] != "http":
-            return
-        if scope["path"] in self.paths and scope["method"] == "POST":
-            await self.app(scope, receive, self._watch(scope, send))
-            return
-        start = {"type": "http.response.start", "status": 404, "headers": []}
-        await send(start)
-        await send({"type": "http.response.body", "body": b""})
-
-    def _watch(self, scope: Scope, send: Send) -> Send:
-        """Hand a response on; that a key was not let in is told, once a minute and address."""
-
-        async def hand_on(event: MutableMapping[str, Any]) -> None:
-            refused = event["type"] == "http.response.start" and event["status"] in NOT_LET_IN
-            if refused and self.quiet is not None:
-                host = str((scope.get("client") or ("somewhere",))[0])
-                self.quiet.tell_of(
-                    host,
-                    f"a site at {host} was not let in: its key is not registered here, or is "
-                    "connected already",
-                )
-            await send(event)
-
-        return hand_on
 
 
 class FleetServer:
@@ -129,22 +68,38 @@ class FleetServer:
         self._roll_lock = threading.Lock()
         self._host, self._port = host, port
         self._app = _make_app(folder / "messages", authenticated=keys is not None)
+        self._known: frozenset[bytes] = frozenset()
+        self._routes = AllowedRoutes(
+            self._app,
+            ROUTES if keys else ROUTES | OPEN_ROUTES,
+            tell if keys else None,  # without keys nobody is refused for one
+            None if keys is None else lambda key: key in self._known,
+        )
         self._ended = threading.Event()
         self._threads: list[threading.Thread] = []
         self.run_id = 0
         self._task_id = 0
 
     @property
-    def state(self) -> LinkState:
+    def state(self) -> GuardedLinkState:
         """Flower's state: nodes, messages and their contents."""
-        state: LinkState = self._app.state.linkstate_factory.state()
+        state = self._app.state.linkstate_factory.state()
+        assert isinstance(state, GuardedLinkState)
         return state
+
+    def limit_replies(self, size: int) -> None:
+        """Take no reply from the network that is larger than this."""
+        self._routes.largest_reply = size
+
+    def note_message(self, size: int) -> None:
+        """A message of this size waits for its site to fetch it."""
+        self._routes.largest_message = max(self._routes.largest_message, size)
 
     def __enter__(self) -> FleetServer:
         self.refresh_names()
         self._start_run()
         config = uvicorn.Config(
-            AllowedRoutes(self._app, ROUTES if self.keys else ROUTES | OPEN_ROUTES, self._tell),
+            self._routes,
             host=self._host,
             port=self._port,
             lifespan="off",
@@ -189,6 +144,7 @@ class FleetServer:
         for name, public in known.items():
             if name not in self.names.values():
                 self._register_node(name, public)
+        self._known = frozenset(self._publics.values())
 
     def _read_roll_stamp(self) -> tuple[int, ...]:
         """What changes whenever the roll is replaced."""
@@ -263,7 +219,8 @@ def _make_app(folder: Path, authenticated: bool) -> FastAPI:
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
     app = create_app()
     app.state.enable_supernode_auth = authenticated
-    app.state.linkstate_factory.state()._object_store = DiskObjectStore(folder)
+    factory = app.state.linkstate_factory
+    factory.state_instance = GuardedLinkState(factory.federation_manager, DiskObjectStore(folder))
     return app
 
 

@@ -23,19 +23,13 @@ from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.engine.tasks import MissingReply, Reply, RoundMessage, Task
 from vitrail.engine.weigh_sites import weigh_sites
 from vitrail.engine.workers.pool import Pool
-from vitrail.errors import ConfigError, RunError, VitrailError, suggest_name
+from vitrail.errors import ConfigError, RunError, suggest_name
 from vitrail.files import load_or_create_secret, write_json
 from vitrail.flower.coordinator.attendance import Attendance
 from vitrail.flower.coordinator.head_keeper import HeadKeeper
 from vitrail.flower.coordinator.late_sites import LateSites
-from vitrail.flower.coordinator.reply_order import put_in_order
-from vitrail.flower.envelope import (
-    MAX_HEADER_BYTES,
-    OpenedMessage,
-    compute_message_id,
-    seal,
-    unseal,
-)
+from vitrail.flower.coordinator.message_sender import Content, MessageSender
+from vitrail.flower.envelope import MAX_HEADER_BYTES, OpenedMessage
 from vitrail.flower.keys import Keys
 from vitrail.flower.link import Link
 from vitrail.flower.plain_text import clean_text
@@ -49,6 +43,9 @@ from vitrail.secure_aggregation.steps import StepAnswer, StepRequest
 
 _POLL_SECONDS = 1.0
 _KEPT = 2**30  # what images may add to a reply; the guard counts them afterwards
+_PARTING_SECONDS = 60.0
+CLOSED_FILE = "closed.json"
+"""The sites that answered the closing turn, until they were told that the run is over."""
 _NO_IMAGES = "the coordinator of a federation has no images"
 
 
@@ -260,10 +257,7 @@ class RemoteSites:
     def pool(self, plan: Plan, network: Network, folder: RunFolder) -> Pool:
         """The sites themselves."""
         del network
-        declared = max((stage.wire.bytes_up for stage in plan.stages), default=0)
-        if any(stage.wire.up_kept for stage in plan.stages):
-            declared += _KEPT
-        sender = MessageSender(self.link, self.run, declared + MAX_HEADER_BYTES, folder)
+        sender = MessageSender(self.link, self.run, compute_reply_limit(plan), folder)
         heads = HeadKeeper(folder, self.run, self.node_keys)
         return RemotePool(
             sender,
@@ -277,18 +271,31 @@ class RemoteSites:
         )
 
     def send_farewell(self, folder: RunFolder) -> None:
-        """Tell every site that the run is over, and what the others told for its audit."""
+        """Tell every site that the run is over, and what the others told for its audit. One that
+        answered to the end and is away for a moment is waited for."""
         file = folder.server / SEPARABILITY_FILE
         tables = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         sender = MessageSender(self.link, self.run, MAX_HEADER_BYTES, folder)
-        there = self._present()
         heads = HeadKeeper(folder, self.run, self.node_keys)
+        closed = folder.server / CLOSED_FILE
+        awaited = set(json.loads(closed.read_text(encoding="utf-8")) if closed.exists() else ())
+        deadline = time.monotonic() + min(self.timeout, _PARTING_SECONDS)
+        heard: set[str] = set()
 
         def make_content(site: str) -> Content:
             return {"tables": tables, **heads.make_content(site)}, {}
 
-        for _ in sender.ask("farewell", there, make_content, self.timeout):
-            pass
+        while True:
+            there = [name for name in self._present() if name not in heard]
+            patience = max(1.0, deadline - time.monotonic())
+            for site, reply in sender.ask("farewell", there, make_content, patience):
+                if isinstance(reply, OpenedMessage) or reply.said:
+                    heard.add(site)
+            if awaited <= heard or time.monotonic() > deadline:
+                break
+            self.attendance.look(self._present())
+            time.sleep(_POLL_SECONDS)
+        closed.unlink(missing_ok=True)
 
     def prepare(
         self, plan: Plan, network: Network, pool: Pool, progress: Callable[[int, int], None]
@@ -296,6 +303,14 @@ class RemoteSites:
         """Each site prepares itself; after a restart, wait until they have come back."""
         del plan, network, pool, progress
         self._wait_for_sites()
+
+
+def compute_reply_limit(plan: Plan) -> int:
+    """The most bytes that a site may send at once: what the run declares, and a header."""
+    declared = max((stage.wire.bytes_up for stage in plan.stages), default=0)
+    if any(stage.wire.up_kept for stage in plan.stages):
+        declared += _KEPT
+    return declared + MAX_HEADER_BYTES
 
 
 def _check_suspected(plan: Plan, names: Sequence[str]) -> None:
@@ -329,61 +344,6 @@ def _read_step(message: OpenedMessage | MissingReply) -> StepAnswer | MissingRep
         return StepAnswer.read(message.body)
     except ValueError as err:
         return MissingReply(clean_text(f"its answer cannot be read ({err})", 500))
-
-
-Content = tuple[dict[str, Any], dict[str, Tensor]]
-MakeContent = Callable[[str], Content]
-
-
-@dataclass(frozen=True)
-class MessageSender:
-    """Sends messages of one run and lets only the replies through that answer them."""
-
-    link: Link
-    run: str
-    limit: int
-    folder: RunFolder
-
-    def ask(
-        self, kind: str, sites: Sequence[str], make_content: MakeContent, patience: float
-    ) -> Iterator[tuple[str, OpenedMessage | MissingReply]]:
-        """One message of a kind to each site, sealed when it is sent; replies opened and checked,
-        in the order of `sites`."""
-        sent: dict[str, str] = {}
-
-        def make_message(site: str) -> bytes:
-            body, tensors = make_content(site)
-            raw = seal(kind, self.run, site, body, tensors)
-            sent[site] = compute_message_id(raw)
-            return raw
-
-        answers = self.link.ask(sites, make_message, patience)
-        for site, raw in put_in_order(answers, sites, self.folder.server):
-            yield site, self._check_reply(kind, site, sent.get(site, ""), raw)
-
-    def _check_reply(
-        self, kind: str, site: str, sent: str, raw: bytes | MissingReply
-    ) -> OpenedMessage | MissingReply:
-        if isinstance(raw, MissingReply):
-            return raw
-        try:
-            reply = unseal(raw, self.limit)
-        except VitrailError as err:
-            return self._log_refusal(site, str(err))
-        if (reply.run, reply.site, reply.answers) != (self.run, site, sent):
-            return self._log_refusal(
-                site, f"it answers another message (of {reply.site!r}, run {reply.run!r})"
-            )
-        if reply.kind == "error":
-            said = clean_text(str(reply.body.get("sentence", "nothing")), 500)
-            return MissingReply(f"it says: {said}", said=True)
-        if reply.kind != kind:
-            return self._log_refusal(site, f"it is a {reply.kind!r:.40}, not a {kind!r}")
-        return reply
-
-    def _log_refusal(self, site: str, reason: str) -> MissingReply:
-        self.folder.log(f"refused a message of {site}: {clean_text(reason)}")
-        return MissingReply(clean_text(f"its message was refused: {reason}"))
 
 
 class RemotePool:
@@ -434,13 +394,18 @@ class RemotePool:
 
         sites = [task.site for task in tasks]
         self.attendance.look(self.post.link.present())
+        answered = []
         for site, reply in self.post.ask("turn", sites, make_content, self.timeout):
             letter = heads.receive(site, down.round, reply)
             if isinstance(letter, MissingReply):
                 self.attendance.note_absent(by_site[site].round, site, letter.reason, closing)
+            else:
+                answered.append(site)
             if closing and isinstance(letter, OpenedMessage) and "told" in letter.body:
                 self._take_audit_table(site, letter.body["told"])
             yield self._read_reply(letter)
+        if closing:
+            write_json(self.post.folder.server / CLOSED_FILE, answered)
         if self._told:
             write_json(self.post.folder.server / SEPARABILITY_FILE, self._told)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -19,11 +20,14 @@ from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.coordinator.fleet_link import FleetLink
 from vitrail.flower.coordinator.fleet_server import FleetServer
 from vitrail.flower.events import EventTeller
+from vitrail.flower.folder_facts import is_locked
 from vitrail.flower.keys import Keys, find_certificate_problems
 from vitrail.flower.run_terms import make_terms
 from vitrail.flower.terms_digest import digest_terms
 from vitrail.flower.terms_file import read_terms
 from vitrail.flower.terms_signature import TermsSignature
+
+_LOCK = "lock"
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ def run_server(
     if expected < 1:
         raise ConfigError("nobody says how many sites to wait for", where="--sites")
     with (
-        _make_scratch_folder() as scratch,
+        _make_scratch_folder(out) as scratch,
         FleetServer(
             server.host,
             server.port,
@@ -116,6 +120,7 @@ def run_server(
             names=participants,
             signatures=signed,
             keys=server.keys,
+            limit_replies=fleet.limit_replies,
         )
     if not (folder.server / "finished").exists():
         raise RunError(
@@ -172,11 +177,19 @@ def _list_participants(server: ServerSettings, debias: Debias) -> list[str]:
 
 
 @contextmanager
-def _make_scratch_folder() -> Iterator[Path]:
-    """A folder for messages under way, gone afterwards; what matters is in the run folder."""
-    scratch = Path(tempfile.mkdtemp(prefix="vitrail-flower-"))
+def _make_scratch_folder(out: Path) -> Iterator[Path]:
+    """A folder beside the run's for messages under way, gone afterwards; what matters is in the
+    run folder. What a killed coordinator of this run left behind goes first."""
+    prefix = f".{out.name}-messages-"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for old in out.parent.glob(f"{prefix}*"):
+        if not is_locked(old / _LOCK):
+            shutil.rmtree(old, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
     try:
-        yield scratch
+        with (scratch / _LOCK).open("w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

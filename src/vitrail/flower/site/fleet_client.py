@@ -37,13 +37,13 @@ from flwr.proto.message_pb2 import (
 )
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from vitrail.errors import RunError
-from vitrail.files import write_json
+from vitrail.files import create, write_json
 from vitrail.flower.carrier import (
     NOT_LET_IN,
     fetch_objects,
@@ -52,42 +52,54 @@ from vitrail.flower.carrier import (
     unwrap_bytes,
     wrap_bytes,
 )
+from vitrail.flower.node_key import NODE_KEY, make_pair
+from vitrail.flower.pauses import choose_pause
 
 Answer = Callable[[bytes], bytes | None]
-"""Answers a message; None leaves it unanswered, so that the coordinator asks again or gives up."""
+"""Answers a message; None says that nobody here could, so that the coordinator asks again."""
 Tell = Callable[[str], None]
-_POLL_SECONDS = 0.3
 _BEAT_SECONDS = HEARTBEAT_MIN_INTERVAL / 2
+LARGEST_RESPONSE = 2**31
+"""Bytes of a response; more than this no message of Flower holds."""
+_INSECURE_KEY = "insecure-node.key"
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0
 
 
 class DisconnectedError(RunError):
-    """The coordinator cannot be reached, or does not let this site in."""
+    """The coordinator cannot be reached, or does not let this site in. `lasted` says that the
+    connection had done some good before it was lost."""
+
+    lasted = False
 
 
 @dataclass(frozen=True)
 class FleetClient:
     """How a site reaches its coordinator. `keys` is its folder of keys, None is insecure; `folder`
-    keeps what Flower calls this node, so that a new start can take the place of the old one."""
+    keeps what Flower calls this node, so that a new start can take the place of the old one. No
+    response is read that is `largest` or larger."""
 
     address: str
     keys: Path | None
     folder: Path
+    largest: int = LARGEST_RESPONSE
 
     def serve(self, answer: Answer, leaving: threading.Event, tell: Tell) -> None:
-        """Stay connected and answer messages until `leaving`; a lost connection is tried again."""
+        """Stay connected and answer messages until `leaving`; a lost connection is tried again,
+        and a message that could not be answered is asked for again by connecting anew."""
         pause = _SHORTEST_PAUSE
         while not leaving.is_set():
             try:
                 with self._connect() as connection:
                     tell(f"connected to {self.address}")
-                    pause = _SHORTEST_PAUSE
                     connection.answer_messages(answer, leaving)
             except DisconnectedError as err:
-                if not leaving.is_set():
-                    tell(f"{err}; trying again in {pause:.0f} s")
-                    leaving.wait(pause)
-                    pause = min(_LONGEST_PAUSE, 2 * pause)
+                if leaving.is_set():
+                    return
+                if err.lasted:
+                    pause = _SHORTEST_PAUSE
+                tell(f"{err}; trying again in {pause:.0f} s")
+                leaving.wait(pause)
+                pause = min(_LONGEST_PAUSE, 2 * pause)
 
     @contextmanager
     def _connect(self) -> Iterator[_Connection]:
@@ -100,6 +112,7 @@ class FleetClient:
         with FleetHttpClient.from_server_address(
             self.address, self.keys is None, root, interceptors
         ) as client:
+            distrust_responses(client._client, self.largest)
             connection = _Connection(client, self.address, public_key_to_bytes(public))
             connection.activate(self.keys is None, self.folder / "node.json")
             try:
@@ -108,9 +121,12 @@ class FleetClient:
                 connection.close()
 
     def _load_keys(self) -> tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]:
-        if self.keys is None:
-            return generate_key_pairs()
-        raw = (self.keys / "node.key").read_bytes()
+        """The site's key. Without keys it proves nothing, and yet it is kept: a site that is
+        started anew is then known as the node it was."""
+        path = self.folder / _INSECURE_KEY if self.keys is None else self.keys / NODE_KEY
+        if self.keys is None and not path.exists():
+            create(path, make_pair()[0], 0o600)
+        raw = path.read_bytes()
         key = serialization.load_ssh_private_key(raw, None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         return key, key.public_key()
@@ -132,8 +148,9 @@ class _Connection:
         being there for a while, so it is taken away first."""
         with self._translate_errors():
             if register:
-                self.client.RegisterNode(RegisterNodeFleetRequest(public_key=self.public))
-            elif file.exists():
+                with suppress(httpx.HTTPStatusError):  # it was registered before
+                    self.client.RegisterNode(RegisterNodeFleetRequest(public_key=self.public))
+            if file.exists():
                 before = int(json.loads(file.read_text(encoding="utf-8"))["node"])
                 with suppress(httpx.HTTPStatusError):  # a new coordinator knows it no longer
                     self.client.DeactivateNode(DeactivateNodeRequest(node_id=before))
@@ -141,24 +158,33 @@ class _Connection:
                 public_key=self.public, heartbeat_interval=HEARTBEAT_MIN_INTERVAL
             )
             self.node = Node(node_id=self.client.ActivateNode(asked).node_id)
-        if not register:
-            write_json(file, {"node": str(self.node.node_id)})
+        write_json(file, {"node": str(self.node.node_id)})
         threading.Thread(target=self._beat, daemon=True).start()
 
     def answer_messages(self, answer: Answer, leaving: threading.Event) -> None:
-        """Answer one message after the other."""
-        while not leaving.is_set():
-            if self._lost:
-                raise DisconnectedError(self._lost[0])
-            with self._translate_errors():
-                received = self._receive()
-            if received is None:
-                leaving.wait(_POLL_SECONDS)
-                continue
-            answered = answer(unwrap_bytes(received) or b"")
-            if answered is not None:
+        """Answer one message after the other. The longer none comes, the longer the pauses."""
+        quiet_since = began = time.monotonic()
+        try:
+            while not leaving.is_set():
+                if self._lost:
+                    raise DisconnectedError(self._lost[0])
                 with self._translate_errors():
-                    self._send(Message(wrap_bytes(answered), reply_to=received))
+                    received = self._receive()
+                if received is None:
+                    leaving.wait(choose_pause(time.monotonic() - quiet_since))
+                    continue
+                self._answer_message(received, answer)
+                quiet_since = time.monotonic()
+        except DisconnectedError as err:
+            err.lasted = quiet_since > began or time.monotonic() - began > _LONGEST_PAUSE
+            raise
+
+    def _answer_message(self, received: Message, answer: Answer) -> None:
+        answered = answer(unwrap_bytes(received) or b"")
+        if answered is None:  # a new connection makes the coordinator ask again
+            raise DisconnectedError("a message could not be answered here")
+        with self._translate_errors():
+            self._send(Message(wrap_bytes(answered), reply_to=received))
 
     def close(self) -> None:
         """Say that this site leaves, if somebody hears it."""
@@ -234,6 +260,26 @@ class _Connection:
             raise DisconnectedError(_describe_failure(err, self.address)) from err
 
 
+class UnfitResponseError(httpx.HTTPError):
+    """A response that no coordinator of ours gives."""
+
+
+def distrust_responses(client: httpx.Client, largest: int) -> None:
+    """Follow no redirect, which could lead to other machines of the site's network, and read no
+    response that is packed, of unknown length, or too large."""
+    client.follow_redirects = False
+    client.headers["accept-encoding"] = "identity"
+
+    def check(response: httpx.Response) -> None:
+        length = response.headers.get("content-length", "")
+        if not length.isdecimal() or "content-encoding" in response.headers:
+            raise UnfitResponseError("its answer does not say how long it is")
+        if int(length) >= largest:
+            raise UnfitResponseError(f"its answer has {int(length):,} bytes, which is too much")
+
+    client.event_hooks = {"request": [], "response": [check]}
+
+
 def _describe_status(err: httpx.HTTPStatusError, address: str) -> str:
     code = err.response.status_code
     if code in NOT_LET_IN:
@@ -245,6 +291,8 @@ def _describe_failure(err: Exception, address: str) -> str:
     text = str(err)
     if "CERTIFICATE_VERIFY_FAILED" in text or "certificate verify failed" in text:
         return f"whoever answers at {address} is not the coordinator that ca.pem is for"
+    if isinstance(err, UnfitResponseError):
+        return f"what answers at {address} is not heard: {text}"
     if isinstance(err, httpx.ConnectError):
         return f"nobody answers at {address}"
     return f"the connection to {address} was lost ({type(err).__name__})"

@@ -15,7 +15,7 @@ from vitrail.engine.workers.byte_frames import ChannelClosedError, receive_frame
 from vitrail.errors import RunError
 
 Tell = Callable[[str], None]
-_TRIES = 2
+_TRIES = 3
 _PATIENCE = 10.0
 
 
@@ -25,8 +25,8 @@ class ResidentLostError(RunError):
 
 @dataclass
 class ResidentProcess:
-    """One process a site. A message during which it ends is put to a new one once; the stored
-    reply, or the same draws, make its answer the same."""
+    """One process a site. A message during which it ends is put to a new one, twice at most; the
+    stored reply, or the same draws, make its answer the same."""
 
     file: Path
     keys: Path | None
@@ -37,7 +37,22 @@ class ResidentProcess:
     _channel: socket.socket | None = field(default=None, init=False)
 
     def start(self) -> None:
-        """Start it and wait until it can answer."""
+        """Start it and wait until it can answer. One that is killed meanwhile is started again;
+        one that ends by itself has said why, and would say it again."""
+        for tries_left in reversed(range(_TRIES)):
+            code = self._start_once()
+            if code is None:
+                return
+            if code >= 0 or not tries_left:
+                raise ResidentLostError(
+                    f"the process that answers could not start (code {code}): "
+                    f"{self._read_last_line()}",
+                    where=str(self.log),
+                )
+            self.tell(f"the process that answers was ended (code {code}); it is started again")
+
+    def _start_once(self) -> int | None:
+        """Start it; the code it ended with before it could answer, or None."""
         ours, theirs = socket.socketpair()
         settings = {
             "file": str(self.file),
@@ -64,10 +79,8 @@ class ResidentProcess:
         except ChannelClosedError:
             code = self._process.wait()
             self.stop()
-            raise ResidentLostError(
-                f"the process that answers could not start (code {code}): {self._read_last_line()}",
-                where=str(self.log),
-            ) from None
+            return code
+        return None
 
     def answer(self, raw: bytes) -> bytes:
         """The answer to a message, by a new process if the one that was asked ended."""
@@ -81,7 +94,9 @@ class ResidentProcess:
             except ChannelClosedError:
                 code = self._process.wait()
                 self.tell(f"the process that answers ended (code {code}); it is started again")
-        raise ResidentLostError("the process that answers ended twice on the same message")
+        raise ResidentLostError(
+            "the process that answers ended again and again on the same message"
+        )
 
     def stop(self) -> None:
         """Close the channel: the process ends by itself, and is ended if it does not."""

@@ -23,13 +23,13 @@ from vitrail.flower.events import (
     Show,
     format_event,
 )
-from vitrail.flower.site.fleet_client import FleetClient
+from vitrail.flower.site.fleet_client import LARGEST_RESPONSE, FleetClient
 from vitrail.flower.site.private_files import protect_new_files, repair_permissions
 from vitrail.flower.site.resident_process import ResidentLostError, ResidentProcess
 from vitrail.flower.site.site_config import Proposal, SiteConfig
 
 Confirm = Callable[[str], bool]
-_POLL_SECONDS = 0.3
+_POLL_SECONDS = 0.5
 _PARTING_SECONDS = 2.0  # for the reply to the last message to get through
 
 
@@ -95,7 +95,9 @@ def run_site(
     )
     resident.start()
     leaving = threading.Event()
-    client = FleetClient(site.server, site.keys, config.folder)
+    memory = config.limits.memory_gib
+    largest = LARGEST_RESPONSE if memory is None else int(memory * 2**30)
+    client = FleetClient(site.server, site.keys, config.folder, min(largest, LARGEST_RESPONSE))
     connection = threading.Thread(
         target=client.serve, args=(_make_answer(config, resident), leaving, tell), daemon=True
     )

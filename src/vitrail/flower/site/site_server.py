@@ -57,6 +57,7 @@ from vitrail.flower.run_terms import (
 )
 from vitrail.flower.site.consent import summarize_terms
 from vitrail.flower.site.ledger_witness import LedgerWitness
+from vitrail.flower.site.network_size import check_network_size
 from vitrail.flower.site.policy import SitePolicy
 from vitrail.flower.site.policy_check import find_breaches
 from vitrail.flower.site.site_config import FAREWELL_FILE, SiteConfig
@@ -109,6 +110,7 @@ class SiteServer:
         self._current: tuple[str, _SiteRun] | None = None
         self._host: Host | None = None
         self._shares: Shares | None = None
+        self._witness: LedgerWitness | None = None
         self._held_to_policy = ""  # the run whose terms were compared with the policy last
 
     def answer(self, raw: bytes) -> bytes:
@@ -160,10 +162,9 @@ class SiteServer:
         _check_versions(asked.versions, get_runtime(asked.terms))
         folder = self.config.run_folder(message.run)
         begun = folder.config_file.exists()
-        loaded = self.config.merge_terms(asked.terms, begun)
-        loaded = replace(loaded, config=resolve_config(loaded))
-        if begun and fingerprint_run(folder.open()) != fingerprint_run(loaded):
-            raise Refusal("this run has begun here under other terms")
+        loaded = self._load_terms(asked, folder if begun else None)
+        if not begun:
+            check_network_size(loaded, self.config.limits)
         signed = find_valid_signers(asked.terms, asked.signatures, self.keys)
         self._check_policy(message.run, make_agreed_plan(loaded)[0], signed)
         if not begun:
@@ -180,8 +181,19 @@ class SiteServer:
                     hint="Install the same version of the weights package everywhere.",
                 )
             folder.create(loaded.config)
+        if not Checkpoints(folder.server).rounds():  # new, or killed before it was ready
             self._prepare_folder(site_run)
         return self._enroll(site_run), {}
+
+    def _load_terms(self, asked: Hello, begun: RunFolder | None) -> Loaded:
+        """The terms with what is this site's own. A run that has begun goes on under its terms
+        only; what the site's file leaves out may be as it was before a new version, or as now."""
+        for before in (False,) if begun is None else (False, True):
+            loaded = self.config.merge_terms(asked.terms, before)
+            loaded = replace(loaded, config=resolve_config(loaded))
+            if begun is None or fingerprint_run(begun.open()) == fingerprint_run(loaded):
+                return loaded
+        raise Refusal("this run has begun here under other terms")
 
     def _is_agreed(self, run: str, asked: Hello, site_run: _SiteRun) -> bool:
         """Whether the operator says yes to what these terms mean for the images of this site."""
@@ -383,8 +395,11 @@ class SiteServer:
         return self._current[1]
 
     def _get_witness(self, folder: RunFolder, run: str) -> LedgerWitness:
-        site = SiteFolder(folder.path, self.config.name)
-        return LedgerWitness(site, run, self.signer, strict=not self.seeded)
+        """Of the run that was asked about last: its ledger is walked once, then walked on."""
+        if self._witness is None or self._witness.run != run:
+            site = SiteFolder(folder.path, self.config.name)
+            self._witness = LedgerWitness(site, run, self.signer, strict=not self.seeded)
+        return self._witness
 
     def _root(self) -> Key | None:
         return None if self.seeded else self.config.secret()
@@ -421,6 +436,8 @@ def _check_task(task: Task, plan: Plan, policy: SitePolicy) -> None:
         raise Refusal(f"the message brings {undeclared[0]!r:.40}, which the method does not use")
     if not set(task.lacks) <= set(task.assets.values()):
         raise Refusal("the message brings assets that it does not name")
+    if not 0 <= task.floor <= task.base < task.round:
+        raise Refusal("the message would have this site forget what it builds on")
     senders = None if task.masks is None else len(task.masks.senders)
     if senders is not None and policy.cohort is not None and senders < policy.cohort:
         raise Refusal("the sum is over fewer sites than this site's policy asks for")
