@@ -158,3 +158,35 @@ def test_a_notebook_hears_of_every_round(monkeypatch, tiny_config, tmp_path):
     monkeypatch.setitem(sys.modules, "IPython", fake)
     vitrail.run(tiny_config(run={"rounds": 2}), tmp_path / "run")
     assert any(line.startswith("round 2 of 2") for line in shown)
+
+
+@pytest.mark.parametrize("method", ["myth-gm", "fedgrasp"])
+def test_why_this_class_and_not_that_one(method, tiny, picture, tmp_path, command):
+    own = {"warm_epochs": 1, "last_epochs": 1} if method == "myth-gm" else {"personal_epochs": 1}
+    spans = {"dimension": 2, "depth": 8, "hidden": 8, "top": 2}
+    run = tiny(
+        method={"name": method, **own},
+        model={"prototypes": {"per_class": 2, "depth": 8}, "subspaces": spans},
+        run={"rounds": 2},
+    )
+    for name in run.classes:  # the predicted class among them: then the next one is set against it
+        why = run.explain(picture, against=name)
+        last = why.to_json()[-1]
+        logits = {
+            one["class"]: one["logit"]
+            for one in run.explain(picture, classes=run.classes).to_json()
+        }
+        first = last["class"].removesuffix(f" rather than {name}")
+        assert last["against"] == name and first in run.classes and first != name
+        assert last["logit"] == pytest.approx(logits[first] - logits[name], abs=1e-5)
+        assert math.fsum(r["contribution"] for r in last["contributions"]) == pytest.approx(
+            last["logit"], abs=1e-5
+        )
+    picture.save(tmp_path / "one.png")
+    for form in ("png", "html"):
+        words = ("--image", "one.png", "--against", run.classes[0], "--out", f"why.{form}")
+        code, out, err = command("explain", str(run.path), *words)
+        assert code == 0, err
+    assert "rather than" in (tmp_path / "why.html").read_text()
+    code, _, err = command("explain", str(run.path), *words, "--against", "whale", "--force")
+    assert code != 0 and "whale" in err and "--against" in err

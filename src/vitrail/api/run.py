@@ -57,9 +57,11 @@ class Run(OpenedRun):
         model: ModelKind | None = None,
         classes: Sequence[str] = (),
         top: int = 5,
+        against: str | None = None,
     ) -> ExplanationResult:
-        """Why one image gets its prediction; `classes` are further classes to explain."""
-        explainer = Explainer(self, site, model, classes, top)
+        """Why one image gets its prediction; `classes` are further classes to explain, `against`
+        is one to tell the predicted class from."""
+        explainer = Explainer(self, site, model, classes, top, against)
         return ExplanationResult(explainer, explainer(*open_given_image(self, image)))
 
     def audit(self, sites: Sequence[str] = (), lenders: Sequence[str] = ()) -> AuditResult:

@@ -64,6 +64,10 @@ def explain(
         list[str] | None,
         typer.Option("--class", metavar="NAME", help="A class to explain too; may be repeated."),
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="CLASS", help="Also: why the predicted class and not this one."),
+    ] = None,
     top: Annotated[int, typer.Option(help="How many parts to list for a class.")] = 5,
     force: Force = False,
 ) -> None:
@@ -81,7 +85,7 @@ def explain(
         write_bytes(out, _draw_beside([run, *others], site, classes or (), top))
         print_note(f"written: {out}")
         return
-    explainer = Explainer(open_run(run), site, which, classes or (), top)
+    explainer = Explainer(open_run(run), site, which, classes or (), top, against)
     if image is None:
         write_text(out, render_prototypes_page(explainer))
     else:

@@ -17,6 +17,7 @@ from vitrail.data.decoding.resize import Mode
 from vitrail.data.records import Problem, Records
 from vitrail.errors import ConfigError, RunError, suggest_name
 from vitrail.explain.attribution import attribute
+from vitrail.explain.contrast import Contrast, compute_contrast
 from vitrail.explain.evidence import (
     ClassEvidence,
     Contribution,
@@ -25,7 +26,7 @@ from vitrail.explain.evidence import (
     to_json,
     to_original,
 )
-from vitrail.models.heads.part_head import PartHead
+from vitrail.models.heads.part_head import PartHead, require_part_head
 from vitrail.report.training_patches import Patches, find_patches, normalize_image
 from vitrail.runs.new_images import find_images
 from vitrail.runs.open_image import OpenedImage, open_image
@@ -48,6 +49,20 @@ class ImageExplanation:
     evidence: tuple[ClassEvidence, ...]
     has_parts: bool
     resize: Mode
+    contrast: Contrast | None = None  # the last entry of the evidence, where one was asked for
+
+    def title_class(self, evidence: ClassEvidence) -> str:
+        """What stands above an entry of the evidence."""
+        if self.contrast is not None and evidence is self.contrast.evidence:
+            return f"Why {evidence.name}"
+        return f"What speaks for {evidence.name}, and against it"
+
+    def title_sum(self, evidence: ClassEvidence) -> str:
+        """What the rows of an entry add up to."""
+        if self.contrast is not None and evidence is self.contrast.evidence:
+            shared = f"{self.contrast.shared:+.3f}"
+            return f"Sum, the difference of the two logits (both share {shared}, which is left out)"
+        return "Sum, which is the logit"
 
     @property
     def predicted(self) -> int:
@@ -66,6 +81,8 @@ class ImageExplanation:
                     None if box is None else to_original(box, side, self.image.size, self.resize)
                 )
                 entry["map"] = {"method": "grad-cam", "box": None if place is None else list(place)}
+        if self.contrast is not None:
+            entries[-1] |= {"against": self.contrast.against, "shared": self.contrast.shared}
         return entries
 
 
@@ -79,6 +96,7 @@ class Explainer:
         which: ModelKind | None = None,
         classes: Sequence[str] = (),
         top: int = 5,
+        against: str | None = None,
     ) -> None:
         if top < 1:
             raise ConfigError(f"{top} parts cannot be listed", where="--top", hint="Use 1 or more.")
@@ -89,12 +107,15 @@ class Explainer:
         self.top = top
         self.asked = [self._find_label(name) for name in classes]
         self.has_parts = isinstance(self.model.network.head, PartHead)
+        self.against = None if against is None else self._find_label(against, "--against")
+        if against is not None:
+            require_part_head(self.model.network)
 
-    def _find_label(self, name: str) -> int:
+    def _find_label(self, name: str, where: str = "--class") -> int:
         if name not in self.model.classes:
             raise ConfigError(
                 f"there is no class {name!r} in this run",
-                where="--class",
+                where=where,
                 hint=suggest_name(name, self.model.classes),
             )
         return self.model.classes.index(name)
@@ -132,6 +153,9 @@ class Explainer:
             )
         else:
             evidence = self._map_classes(x, labels, logits)
+        contrast = self._set_against(x, logits, image.size)
+        if contrast is not None:
+            evidence.append(contrast.evidence)
         return ImageExplanation(
             name,
             image,
@@ -140,7 +164,20 @@ class Explainer:
             tuple(evidence),
             self.has_parts,
             resize,
+            contrast,
         )
+
+    def _set_against(
+        self, x: torch.Tensor, logits: torch.Tensor, size: tuple[int, int]
+    ) -> Contrast | None:
+        """The predicted class against the one that was asked for; where they are the same, the
+        next one against it."""
+        if self.against is None:
+            return None
+        first, second = logits.argsort(descending=True, stable=True)[:2].tolist()
+        label = second if first == self.against else first
+        network, names, resize = self.model.network, self.model.classes, self.run.card["resize"]
+        return compute_contrast(network, x, label, self.against, names, self.top, size, resize)
 
     def _map_classes(
         self, x: torch.Tensor, labels: list[int], logits: torch.Tensor

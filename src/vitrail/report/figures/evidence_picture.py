@@ -128,7 +128,7 @@ def _draw_class(
         _draw_map(figure.add_subplot(grid[1, 0:2]), explanation, evidence.contributions[0])
         _draw_total(figure, grid[2, :], evidence.logit, "logit")
         return
-    _draw_title(figure, grid[0, :], f"What speaks for {evidence.name}, and against it")
+    _draw_title(figure, grid[0, :], explanation.title_class(evidence))
     for column, name in enumerate(_COLUMNS):
         box = grid[1, column].get_position(figure)
         figure.text(
@@ -152,7 +152,7 @@ def _draw_class(
         f"other: {evidence.contributions[-1].units} more parts, summed",
         format_number(shown[-1]),
     )
-    _draw_total(figure, grid[count + 1, :], sum(shown), "sum, which is the logit", last)
+    _draw_total(figure, grid[count + 1, :], sum(shown), explanation.title_sum(evidence), last)
 
 
 def _draw_title(figure: Figure, place: SubplotSpec, title: str, below: str = "") -> None:

@@ -191,11 +191,11 @@ def _render_class(
     ]
     total = el(
         "tr",
-        el("th", "Sum, which is the logit", colspan=4, scope="row"),
+        el("th", explanation.title_sum(evidence), colspan=4, scope="row"),
         el("td", _render_terms("", sum(shown)), class_="formula"),
         class_="last",
     )
-    title = f"What speaks for {evidence.name}, and against it"
+    title = explanation.title_class(evidence)
     table = render_rows(_HEADS, [*rows, _render_other(evidence, shown[-1]), total], title, "")
     return join([el("h3", title), table])
 
