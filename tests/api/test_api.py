@@ -185,7 +185,7 @@ def test_why_this_class_and_not_that_one(method, tiny, picture, tmp_path, comman
     picture.save(tmp_path / "one.png")
     for form in ("png", "html"):
         words = ("--image", "one.png", "--against", run.classes[0], "--out", f"why.{form}")
-        code, out, err = command("explain", str(run.path), *words)
+        code, _, err = command("explain", str(run.path), *words)
         assert code == 0, err
     assert "rather than" in (tmp_path / "why.html").read_text()
     code, _, err = command("explain", str(run.path), *words, "--against", "whale", "--force")
