@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -85,6 +85,16 @@ class Alarms:
                 self._until[site] = round_ + self.options.quarantine
                 self.sums[site] = 0.0  # after its time a site begins anew
         self._lengths.append(median(figures["length"] for figures in sites.values()))
+
+
+def find_alarmed(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The first round in which each site was under alarm."""
+    first: dict[str, int] = {}
+    for line in lines:
+        for site, figures in line["sites"].items():
+            if figures["sum"] >= THRESHOLD:
+                first.setdefault(site, int(line["round"]))
+    return first
 
 
 def read_alarms(path: Path) -> list[dict[str, Any]]:

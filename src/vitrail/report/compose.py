@@ -16,6 +16,7 @@ from vitrail.report.html import Html, format_html, join
 from vitrail.report.photos import Photos
 from vitrail.report.plugin_sections import SECTIONS, describe_section
 from vitrail.report.run_record import RunRecord
+from vitrail.report.sections.alarms_section import make_alarm_blocks
 from vitrail.report.sections.audit_pictures import read_finding_pictures
 from vitrail.report.sections.audit_section import make_audit_blocks
 from vitrail.report.sections.comparison_section import load_comparisons, make_comparison_blocks
@@ -83,7 +84,10 @@ def compose(paths: Sequence[Path], viewer: Viewer, tell: Tell | None = None) -> 
             report_runs,
             lambda r: make_training_blocks(r.record),
         ),
-        *_make_participation_section(report_runs),
+        *_make_optional_section(
+            "participation", "Who took part", _PARTICIPATION, report_runs, make_participation_blocks
+        ),
+        *_make_optional_section("alarms", "Alarms", _ALARMS, report_runs, make_alarm_blocks),
         _make_run_section("parts", "What the model looks for", _PARTS, report_runs, _make_parts),
         _make_run_section("why", "Why", _WHY, report_runs, _make_why),
         _make_fidelity_section(report_runs),
@@ -114,6 +118,7 @@ def compose(paths: Sequence[Path], viewer: Viewer, tell: Tell | None = None) -> 
 _SUMMARY = "What happened, in sentences made from the data; each leads to its evidence."
 _TRAINING = "How good the model got, round by round and site by site, and what that took."
 _PARTICIPATION = "Which sites came, were absent, were refused, declined or left, and why."
+_ALARMS = "Which sites sent updates unlike the others', round by round."
 _PARTS = "The parts that the model knows of each class, and whether the sites agree on them."
 _WHY = "Why some images were taken for what they were taken for, in numbers that add up."
 _FIDELITY = "Whether a defense, or another method, leaves explanations as they were."
@@ -170,16 +175,16 @@ def _make_run_section(
     ), blocks
 
 
-def _make_participation_section(
+def _make_optional_section(
+    name: str,
+    title: str,
+    lead: str,
     report_runs: Sequence[_ReportRun],
+    make_blocks: Callable[[RunRecord], tuple[Block, ...]],
 ) -> Iterator[tuple[Section, list[Block]]]:
-    """Who took part, where sites are remote and this is their coordinator."""
+    """A section that is there where any run has something to say in it."""
     section, blocks = _make_run_section(
-        "participation",
-        "Who took part",
-        _PARTICIPATION,
-        report_runs,
-        lambda r: make_participation_blocks(r.record),
+        name, title, lead, report_runs, lambda r: make_blocks(r.record)
     )
     if blocks:
         yield section, blocks

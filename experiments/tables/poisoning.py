@@ -1,0 +1,163 @@
+"""Rules against hostile sites: accuracy and attack success of every rule under every attack."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from experiments.tables.markdown import to_markdown
+from vitrail.config.hostile_section import Hostile
+from vitrail.config.load import Loaded
+from vitrail.engine.alarms import ALARM_FILE, find_alarmed, read_alarms
+from vitrail.engine.federation import Federation, load_federation
+from vitrail.engine.workers.processes import WorkerProcesses
+from vitrail.files import write_json
+from vitrail.poisoning import POISONINGS
+from vitrail.poisoning.poison_images import list_hostile_sites, put_trigger, resolve_name
+from vitrail.rng import derive_server_key
+from vitrail.runs.deployed import DeployedModel
+from vitrail.runs.opened_run import Run
+from vitrail.sweep.cells import Cell, ensure_run, make_cells
+from vitrail.sweep.tables import TABLES, OnCell
+
+RESULT = "poisoning.json"
+Rows = npt.NDArray[np.int64]
+Pixels = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class PoisonedRun:
+    """One run: what was tried on it, and what came of it.
+
+    `success` is the share of images of the source, or with the trigger, that the model calls the
+    target; None for attacks that only spoil. `alarmed` maps each site under alarm to its first
+    round under it.
+    """
+
+    rule: str
+    attack: str
+    hostile: tuple[str, ...]
+    partition: str
+    seed: int
+    accuracy: float
+    success: float | None
+    alarmed: dict[str, int]
+
+
+def predict(model: DeployedModel, pixels: Pixels, seen: dict[bytes, Tensor]) -> Rows:
+    """The classes of some images; `seen` remembers what frozen stages make of them."""
+    network, name = model.network, hashlib.blake2b(pixels.tobytes()).digest()
+    with torch.inference_mode():
+        if name not in seen:
+            x = torch.from_numpy(np.array(pixels)).permute(0, 3, 1, 2).float() / 255
+            parts = torch.split((x - model.shift) / model.scale, 64)
+            seen[name] = torch.cat([network.prefix(part) for part in parts])
+        guessed: Rows = network.rest(seen[name])["logits"].argmax(1).numpy()
+    return guessed
+
+
+def measure_run(
+    cell: Cell, path: Path, federation: Federation, seen: dict[bytes, Tensor]
+) -> PoisonedRun:
+    """The figures of a finished run, from the file beside it if they are there."""
+    file = path / RESULT
+    if file.exists():
+        stored = json.loads(file.read_text())
+        return PoisonedRun(**{**stored, "hostile": tuple(stored["hostile"])})
+    config = cell.loaded.config
+    model, rows = Run(path).model(), federation.server_test
+    labels = federation.images.labels[rows]
+    guessed = predict(model, federation.images.images[rows], seen)
+    section = config.hostile[0] if config.hostile else None
+    names = () if section is None else list_hostile_sites(section, tuple(federation.sites))
+    result = PoisonedRun(
+        rule=config.aggregate.rule,
+        attack="none" if section is None else section.attack,
+        hostile=names,
+        partition=f"{config.partition.kind} {config.partition.alpha:g}",
+        seed=config.run.seed,
+        accuracy=float((guessed == labels).mean()),
+        success=None
+        if section is None
+        else _measure_success(model, section, federation, guessed, seen),
+        alarmed=find_alarmed(read_alarms(path / "server" / ALARM_FILE)),
+    )
+    write_json(file, asdict(result))
+    return result
+
+
+def _measure_success(
+    model: DeployedModel,
+    section: Hostile,
+    federation: Federation,
+    guessed: Rows,
+    seen: dict[bytes, Tensor],
+) -> float | None:
+    """How often the attack gets what it wants on test images of no site."""
+    attack, classes = POISONINGS[section.attack], federation.images.classes
+    rows = federation.server_test
+    labels = federation.images.labels[rows]
+    target = resolve_name(section.target, classes, "class", "hostile.target")
+    if attack.flips and section.source is not None:
+        source = resolve_name(section.source, classes, "class", "hostile.source")
+        return float((guessed[labels == source] == target).mean())
+    if not attack.marks:
+        return None
+    others = rows[labels != target]
+    marked = put_trigger(federation.images.images[others], section, derive_server_key(0))
+    return float((predict(model, marked, seen) == target).mean())
+
+
+@TABLES.register("poisoning")
+def build_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
+    """Play what is missing; a table of accuracy and success by rule and attack."""
+    cells, results = make_cells(grid), []
+    seen: dict[bytes, Tensor] = {}
+    with WorkerProcesses() as crew:
+        for number, cell in enumerate(cells):
+            path = folder / cell.name
+
+            def begin(number: int = number, name: str = cell.name) -> object:
+                return on_cell(number, len(cells), name)
+
+            ensure_run(cell.loaded, path, begin, crew)  # type: ignore[arg-type]
+            results.append(measure_run(cell, path, load_federation(cell.loaded), seen))
+    write_json(folder / "poisoning.json", [asdict(result) for result in results])
+    return format_results(results)
+
+
+def format_results(results: list[PoisonedRun]) -> str:
+    """Rows are rules, columns attacks; a cell says accuracy, and success where there is one."""
+    rules = list(dict.fromkeys(result.rule for result in results))
+    counts = sorted({len(result.hostile) for result in results} - {0})
+    parts = []
+    for partition in dict.fromkeys(result.partition for result in results):
+        for count in counts:
+            rows = []
+            here = [r for r in results if r.partition == partition and len(r.hostile) in (0, count)]
+            attacks = list(dict.fromkeys(result.attack for result in here))
+            for rule in rules:
+                cells = [[r for r in here if (r.rule, r.attack) == (rule, a)] for a in attacks]
+                rows.append([rule, *map(_format_cell, cells)])
+            seeds = len({result.seed for result in here})
+            parts.append(
+                f"{count} hostile of the sites, {partition}, mean of {seeds} seeds: accuracy"
+                " (and success)\n\n" + to_markdown(["rule", *attacks], rows)
+            )
+    return "\n\n".join(parts)
+
+
+def _format_cell(results: list[PoisonedRun]) -> str:
+    if not results:
+        return "-"
+    text = f"{mean(result.accuracy for result in results):.3f}"
+    wins = [result.success for result in results if result.success is not None]
+    return f"{text} ({mean(wins):.2f})" if wins else text
