@@ -44,6 +44,12 @@ class RunError(VitrailError):
     """A run folder, a checkpoint or a running federation is not in the state it must be."""
 
 
+class StoppedError(RunError):
+    """A run ended early because somebody asked for it; it can be resumed."""
+
+    code = 130
+
+
 def suggest_name(word: str, valid: Iterable[str]) -> str:
     """The clause that names the closest valid word and lists them all."""
     names = sorted(valid)

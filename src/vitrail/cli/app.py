@@ -39,6 +39,7 @@ COMMANDS = {
     "attack": "Try to get the sites' images back from exactly what they released.",
     "leakage": "Train behind each defense, attack the same images behind each, and put it side by "
     "side.",
+    "serve": "Ask a model, watch runs, audit and decide, in a browser on this machine.",
     "report": "Tell what happened: one file that opens anywhere and loads nothing.",
     "personalize": "Tune the head at one site; the global model stays as it was.",
     "preview": "Show original, heatmap, mask and shared image of each site. Nothing leaves any "

@@ -27,10 +27,11 @@ from vitrail.engine.storage.model_card import write_card
 from vitrail.engine.storage.run_end import refuse_remote
 from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.engine.storage.site_folder import SiteFolder
+from vitrail.engine.storage.stop_request import clear_stop_request, has_stop_request
 from vitrail.engine.storage.transcript import Transcript
 from vitrail.engine.workers.pool import Pool
 from vitrail.engine.workers.processes import WorkerProcesses, start_workers
-from vitrail.errors import ConfigError, RunError
+from vitrail.errors import ConfigError, RunError, StoppedError
 from vitrail.files import write_json
 from vitrail.methods.base.method import RunSetup
 from vitrail.methods.base.server import Server
@@ -225,6 +226,7 @@ class Engine:
             weights=self.plan.card.get("digest", "") + self.plan.card.get("start", ""),
             public="" if self.trainer is None else self.trainer.digest(),
         )
+        clear_stop_request(self.folder.path)
         begun = self._begin(fresh)
         self.alarms.restore(begun)
         pool = self.members.pool(self.plan, self.network, self.folder)
@@ -307,7 +309,21 @@ class Engine:
                 self.folder.commit()
                 self.checkpoints.save(self.server, self.versions, number, self.identity)
             self._tell(report, seconds)
+            if number < run.rounds and has_stop_request(self.folder.path):
+                self._stop(number)
         self._finish(pool)
+
+    def _stop(self, number: int) -> None:
+        """Somebody asked for a stop: end here, with everything on disk to go on from."""
+        clear_stop_request(self.folder.path)
+        self.folder.commit()
+        self.checkpoints.save(self.server, self.versions, number, self.identity)
+        self.folder.log(f"stopped after round {number}, as was asked")
+        raise StoppedError(
+            f"stopped after round {number}, as was asked",
+            where=str(self.folder.path),
+            hint="`vitrail resume` goes on.",
+        )
 
     def _welcome(self, number: int) -> None:
         """Let sites in that came after the start."""

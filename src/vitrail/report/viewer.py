@@ -101,7 +101,7 @@ def open_view(record: RunRecord, viewer: Viewer) -> ReportView | MissingNote:
                 el("code", f"vitrail explain {record.name} --prototypes --out parts.html"),
             )
         )
-    train, test, test_description = _select_rows(
+    train, test, test_description = select_rows(
         record, viewer, federation.sites, federation.server_test
     )
     if not len(test):
@@ -117,7 +117,7 @@ def open_view(record: RunRecord, viewer: Viewer) -> ReportView | MissingNote:
     )
 
 
-def _select_rows(
+def select_rows(
     record: RunRecord, viewer: Viewer, sites: Mapping[str, SiteRows], server_test: Rows
 ) -> tuple[Rows, Rows, str]:
     """Training and test images that may be looked at."""

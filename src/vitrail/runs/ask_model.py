@@ -149,12 +149,12 @@ class Asker:
 
     def ensure_calibrated(self, federation: Federation | None = None) -> None:
         """Fit the temperature once, where images that were not trained on can be read."""
-        if self._is_fitted:
-            return
-        self._is_fitted = True
+        with self._lock:
+            if self._is_fitted:
+                return
+            self._is_fitted = True
         try:
-            with self._lock:
-                self.calibration = calibrate(self.run, self.model, self.site, federation)
+            self.calibration = calibrate(self.run, self.model, self.site, federation)
         except (VitrailError, OSError) as err:
             self.uncalibrated = f"test images cannot be read here ({err})"
         else:

@@ -1,0 +1,1 @@
+"""Style and script of the live application."""

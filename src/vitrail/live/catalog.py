@@ -1,0 +1,187 @@
+"""The runs that the application was started for; nothing else can be reached by any address."""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vitrail.engine.federation import Federation
+from vitrail.errors import RunError, VitrailError
+from vitrail.report.run_record import RunRecord
+from vitrail.report.viewer import Rows, Viewer, select_rows
+from vitrail.runs.ask_model import Asker, get_asker
+from vitrail.runs.opened_run import ModelKind, Run
+from vitrail.runs.predict_images import predict_logits
+from vitrail.runs.reopen import load_run_federation
+
+_DEEP = 3  # folders below one that was named
+_MOST = 400  # test images that are browsed
+
+
+@dataclass
+class LiveRun:
+    """One run with what is kept in memory of it."""
+
+    name: str
+    path: Path
+    viewer: Viewer
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _federation: Federation | None = None
+    _predictions: dict[Any, Any] = field(default_factory=dict)
+    _calibrating: dict[int, threading.Thread] = field(default_factory=dict)
+
+    @property
+    def run(self) -> Run:
+        """The run as it lies on disk now."""
+        return Run(self.path)
+
+    def read(self) -> RunRecord:
+        """Its figures, ledgers and findings as they are now."""
+        return RunRecord.read(self.run, self.name)
+
+    @property
+    def may_see(self) -> bool:
+        """Whether pixels may be shown: they are public, or a site looks at its own."""
+        return bool(self.run.card.get("public")) or self.viewer.with_images
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process works in the folder."""
+        file = self.path / "lock"
+        if not file.exists():
+            return False
+        with file.open("rb") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        return False
+
+    def load_federation(self) -> Federation:
+        """Its images, read once."""
+        with self._lock:
+            if self._federation is None:
+                self._federation = load_run_federation(self.run)
+            return self._federation
+
+    def choose_asker(self, which: str | None) -> Asker:
+        """The model of a kind: global, or the looking site's personal or local one."""
+        kinds = self.list_models()
+        kind = which if which in kinds else kinds[0]
+        return get_asker(self.run, None if kind == "global" else self.home, _to_kind(kind))
+
+    def calibrate_soon(self, asker: Asker) -> bool:
+        """Calibrate a model beside everything else; whether that is still being done."""
+        if self.run.end == "coordinator" or asker.calibration is not None:
+            return False
+        key = id(asker)
+        with self._lock:
+            if key not in self._calibrating:
+                work = threading.Thread(target=self._calibrate, args=(asker,), daemon=True)
+                self._calibrating[key] = work
+                work.start()
+            return self._calibrating[key].is_alive()
+
+    def _calibrate(self, asker: Asker) -> None:
+        with suppress(VitrailError, OSError):
+            asker.ensure_calibrated(self.load_federation())
+
+    @property
+    def home(self) -> str:
+        """The site whose models are looked at: the one that was named, else the first."""
+        return self.viewer.site or self.run.sites[0]
+
+    def list_models(self) -> list[str]:
+        """The kinds of models that can be asked."""
+        run, kinds = self.run, []
+        for kind in ("global", "personal", "local"):
+            if kind != "global" and not (self.viewer.site or run.card.get("public")):
+                continue
+            try:
+                get_asker(run, None if kind == "global" else self.home, _to_kind(kind))
+            except VitrailError:
+                continue
+            kinds.append(kind)
+        if not kinds:
+            raise RunError("this run has no model that can be asked here", where=self.name)
+        return kinds
+
+    def list_test_rows(self) -> tuple[Rows, str]:
+        """The test images that may be looked at, and whose they are."""
+        federation = self.load_federation()
+        _, test, words = select_rows(
+            self.read(), self.viewer, federation.sites, federation.server_test
+        )
+        if len(test) > _MOST:
+            test = test[np.linspace(0, len(test) - 1, _MOST).round().astype(np.int64)]
+        return test, words
+
+    def predict_tests(self, which: str | None = None) -> tuple[Rows, Any]:
+        """Test images and their probabilities, computed once for each model and round."""
+        asker = self.choose_asker(which)
+        key = (asker.which, asker.site, self.run.round)
+        with self._lock:
+            if key not in self._predictions:
+                rows, _ = self.list_test_rows()
+                images = self.load_federation().images.images
+                pixels = np.stack([np.asarray(images[row]) for row in rows])
+                logits = predict_logits(asker.model, pixels)
+                self._predictions = {key: (rows, logits.softmax(1).numpy())}
+            return self._predictions[key]  # type: ignore[no-any-return]
+
+
+def _to_kind(kind: str) -> ModelKind:
+    return {"global": "global", "personal": "personal"}.get(kind, "local")  # type: ignore[return-value]
+
+
+class Catalog:
+    """Finds runs by name; folders are looked through again each time, for runs that are new."""
+
+    def __init__(self, paths: Sequence[Path], site: str | None = None) -> None:
+        self.paths = [path.resolve() for path in paths]
+        for path in self.paths:
+            if not path.is_dir():
+                raise RunError("there is no such folder", where=str(path))
+        self.viewer = Viewer(site, with_images=site is not None)
+        self._known: dict[Path, LiveRun] = {}
+        if not self.list_runs():
+            raise RunError(
+                "no run lies here",
+                where=", ".join(map(str, paths)),
+                hint="`vitrail run FILE.toml --out DIR` makes one.",
+            )
+
+    def list_runs(self) -> dict[str, LiveRun]:
+        """Every run by the name it has in addresses."""
+        runs: dict[str, LiveRun] = {}
+        for root in self.paths:
+            for path in _find_runs(root, _DEEP):
+                stem = ".".join((root.name, *path.relative_to(root).parts))
+                name, number = stem, 2
+                while name in runs:
+                    name, number = f"{stem}-{number}", number + 1
+                known = self._known.setdefault(path, LiveRun(name, path, self.viewer))
+                known.name = name
+                runs[name] = known
+        return runs
+
+    def find(self, name: str) -> LiveRun | None:
+        """The run of a name; no name is ever taken for a path."""
+        return self.list_runs().get(name)
+
+
+def _find_runs(folder: Path, depth: int) -> list[Path]:
+    if (folder / "config.toml").is_file() and (folder / "server").is_dir():
+        return [folder]
+    if depth == 0:
+        return []
+    children = sorted(p for p in folder.iterdir() if p.is_dir() and not p.is_symlink())
+    return [run for child in children for run in _find_runs(child, depth - 1)]

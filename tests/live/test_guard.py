@@ -1,0 +1,221 @@
+"""Who is refused: other origins, other hosts, no token, paths, floods, bombs."""
+
+import concurrent.futures
+import io
+import struct
+import zlib
+
+import httpx
+import pytest
+
+from vitrail.errors import ConfigError
+from vitrail.live.guard import Access
+from vitrail.live.uploads import MOST_BYTES, Uploads
+
+ASK = "/run/runs.myth/answer"
+
+
+@pytest.fixture
+def client(served):
+    with httpx.Client(base_url=served.base, headers=served.headers, timeout=60) as client:
+        yield client
+
+
+def test_nothing_is_answered_without_the_token(served):
+    for path in ("/", "/run/runs.myth", ASK, "/assets/live.js", "/upload"):
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"cookie": "vitrail-1=x"}):
+            answer = httpx.get(served.base + path, headers=headers)
+            assert answer.status_code == 403 and served.access.token not in answer.text
+    assert httpx.get(f"{served.base}/?token=wrong").status_code == 403
+
+
+def test_the_printed_link_sets_a_strict_cookie_and_hides_the_token(served):
+    answer = httpx.get(served.access.link)
+    assert answer.status_code == 303 and "token" not in answer.headers["location"]
+    cookie = answer.headers["set-cookie"].casefold()
+    assert "httponly" in cookie and "samesite=strict" in cookie
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    jar = httpx.Client(follow_redirects=True)
+    page = jar.get(served.access.link)
+    assert page.status_code == 200 and "Watch" in page.text
+    assert served.access.token not in page.text
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1", "", "127.0.0.1:1"]
+)
+def test_another_host_name_is_refused(client, host):
+    answer = client.get("/", headers={"host": host})
+    assert answer.status_code in (400, 421)
+
+
+@pytest.mark.parametrize("headers", [
+    {"origin": "http://evil.example"},
+    {"origin": "null"},
+    {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"},
+    {"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"},
+])  # fmt: skip
+def test_another_origin_is_refused_even_with_the_cookie(served, headers):
+    cookie = {"cookie": f"{served.access.cookie}={served.access.token}"}
+    for method, path in (("GET", "/"), ("POST", "/upload"), ("POST", "/run/runs.myth/stop")):
+        answer = httpx.request(method, served.base + path, headers={**cookie, **headers})
+        assert answer.status_code == 403
+
+
+def test_a_cookie_alone_changes_nothing(served):
+    cookie = {"cookie": f"{served.access.cookie}={served.access.token}"}
+    answer = httpx.post(f"{served.base}/upload", headers=cookie, content=b"x")
+    assert answer.status_code == 403
+    fine = {**cookie, "origin": served.base}
+    assert httpx.post(f"{served.base}/upload", headers=fine, content=b"x").status_code == 200
+
+
+@pytest.mark.parametrize("path", [
+    "/run/..%2f..%2fetc", "/run/%2e%2e/ask", "/run/runs.myth%2f..%2f..%2fx/ask",
+    "/assets/..%2fapplication.py", "/assets/%2e%2e/guard.py", "/run/nothing",
+    "/run/runs.myth/figure/..%2f..%2fconfig.toml",
+    "/run/runs.myth/image?image=test-..%2f..%2fconfig",
+    "/run/runs.myth/image?image=up-../../etc/passwd",
+    "/run/runs.myth/ledger.json?site=../../x",
+])  # fmt: skip
+def test_no_path_leads_out(client, path):
+    answer = client.get(path)
+    assert answer.status_code in (400, 404)
+    assert "[run]" not in answer.text and "root:" not in answer.text
+
+
+def test_only_get_and_post(client):
+    for method in ("PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"):
+        assert client.request(method, "/").status_code == 405
+
+
+def test_two_gigabytes_are_refused_while_they_come(served):
+    sent = 0
+
+    def chunks():
+        nonlocal sent
+        block = bytes(2**20)
+        for _ in range(2048):
+            sent += len(block)
+            yield block
+
+    with httpx.Client(timeout=60) as client:
+        try:
+            answer = client.post(f"{served.base}/upload", headers=served.headers, content=chunks())
+            assert answer.status_code == 413
+        except (httpx.WriteError, httpx.ReadError, httpx.RemoteProtocolError):
+            pass  # the connection was closed while we were still sending
+    assert sent < 2**30
+    assert httpx.get(f"{served.base}/", headers=served.headers).status_code == 200
+
+
+def test_uploads_stay_bounded():
+    kept = Uploads(most=100, kept=250)
+    digests = [kept.put(f"{i}", bytes([i]) * 100) for i in range(5)]
+    assert kept.get(digests[-1])[1] == bytes([4]) * 100
+    with pytest.raises(Exception, match="no longer in memory"):
+        kept.get(digests[0])
+    assert MOST_BYTES <= 64 * 2**20
+
+
+def make_bomb(side=60000):
+    """A small PNG that says it has billions of pixels."""
+
+    def chunk(kind, data):
+        return (struct.pack(">I", len(data)) + kind + data
+                + struct.pack(">I", zlib.crc32(kind + data)))  # fmt: skip
+
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head)
+            + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b""))  # fmt: skip
+
+
+@pytest.mark.parametrize("data", [make_bomb(), b"", b"GIF89a", b"%PDF-1.4", bytes(1000)])
+def test_bombs_and_rubbish_are_one_sentence(client, data):
+    image = client.post("/upload", content=data).json()["image"]
+    answer = client.get(ASK, params={"image": image})
+    assert answer.status_code == 400 and "this image" in answer.text
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("query", [
+    "cover=1,2", "cover=a,b,c,d", "cover=nan,0,1,1", "pull=x", "pull=inf", "top=0", "top=999",
+    "without=x", "without=99999", "how=burn", "image=zzz", "class=unicorn",
+    "cover=" + ";".join(["0,0,9,9"] * 100),
+])  # fmt: skip
+def test_odd_addresses_are_one_sentence(client, query):
+    row = client.get("/run/runs.myth/ask").text.split('data-image="')[1].split('"')[0]
+    image = "" if query.startswith("image") else f"&image={row}"
+    answer = client.get(f"{ASK}?{query}{image}")
+    assert answer.status_code == 400 and 'role="alert"' in answer.text
+
+
+def test_markup_in_names_stays_text(client):
+    headers = {"x-name": "<script>alert(1)</script>.png"}
+    image = client.post("/upload", content=b"x", headers=headers).json()["image"]
+    row = client.get("/run/runs.myth/ask").text.split('data-image="')[1].split('"')[0]
+    page = client.get(ASK, params={"image": row, "other": row, "class": "<b>"}).text
+    assert "<b>" not in page or "there is no class" in page
+    assert "<script>alert" not in page and image.startswith("up-")
+
+
+def test_200_requests_at_once_are_answered_or_asked_to_wait(served):
+    with httpx.Client(headers=served.headers, timeout=120) as client:
+        page = client.get(f"{served.base}/run/runs.myth/ask").text
+        row = page.split('data-image="')[1].split('"')[0]
+        address = f"{served.base}{ASK}?image={row}&cover=2,2,12,12"
+        assert client.get(address).status_code == 200
+
+    def ask(_):
+        return httpx.get(address, headers=served.headers, timeout=120).status_code
+
+    with concurrent.futures.ThreadPoolExecutor(200) as pool:
+        codes = list(pool.map(ask, range(200)))
+    assert set(codes) <= {200, 503} and codes.count(200) >= 60
+    assert ask(0) == 200
+
+
+def test_another_interface_needs_its_password():
+    access = Access("192.0.2.1", 443, password="a long password", tls=True)
+    assert access.token not in access.link and access.link.startswith("https://")
+    assert not access.accepts_password("wrong")
+    assert not access.accepts_password("a long password")  # too soon after the last attempt
+    access._next_attempt = 0
+    assert access.accepts_password("a long password")
+
+
+def test_the_command_refuses_another_interface_without_tls():
+    from vitrail.cli.serve import _choose_password
+
+    assert _choose_password("127.0.0.1", None, None) is None
+    with pytest.raises(ConfigError, match="--tls-cert"):
+        _choose_password("0.0.0.0", None, None)
+
+
+def test_a_password_opens_the_door(live_runs):
+    from starlette.testclient import TestClient
+
+    from vitrail.live.application import make_application
+    from vitrail.live.catalog import Catalog
+
+    access = Access("192.0.2.1", 443, password="a long password", tls=True)
+    application = make_application(Catalog([live_runs]), access)
+    base = "https://192.0.2.1:443"
+    client = TestClient(application, base_url=base, follow_redirects=False)
+    client.headers["host"] = "192.0.2.1:443"
+    assert client.get("/").status_code == 401
+    assert client.get(f"/?token={access.token}").status_code == 401
+    origin = {"origin": base}
+    wrong = client.post("/login", data={"password": "x"}, headers=origin)
+    assert wrong.status_code == 403
+    access._next_attempt = 0
+    right = client.post("/login", data={"password": "a long password"}, headers=origin)
+    assert right.status_code == 303 and "secure" in right.headers["set-cookie"].casefold()
+
+
+def test_uploads_are_never_written(served, client, live_runs):
+    before = sorted(p for p in live_runs.rglob("*"))
+    buffer = io.BytesIO(make_bomb())
+    image = client.post("/upload", content=buffer.getvalue()).json()["image"]
+    client.get(ASK, params={"image": image})
+    assert sorted(p for p in live_runs.rglob("*")) == before
