@@ -4,23 +4,25 @@
 
 Two sites, images of 3x32x32, ResNet8, FedAvg. The engine plays them in two worker processes; the
 federation is a coordinator and two sites as processes of their own on loopback, with TLS and node
-keys. So both have two processes that train, on two cores. Rounds are timed by the coordinator, the
-first of each run is left out, and the median is told. What a round costs beyond its training is the
-time of the round less that of its slowest turn. Processor time a round is that of a run of so many
-rounds less that of a run of one, all processes of both ends included, so that starting up does not
-count; it is compared with the engine in one process, which knows its own. Then the pieces of a turn
-at a site are timed one by one.
+keys. So both have two processes that train, on two cores that slow each other alike. Rounds are
+timed by whoever leads them, the first of each run is left out, and the median is told. What a round
+costs beyond its training is the time of the round less that of its slowest turn. Processor time is
+read from the system for all processes of a contestant, from the end of its first round to the end
+of its last, so that neither start nor end counts; what a site costs is the difference of the two,
+by site. Then the pieces of a turn at a site are timed one by one.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import os
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +33,7 @@ from PIL import Image
 
 from vitrail.config import Loaded, dump, parse
 from vitrail.data.load_images import load
-from vitrail.engine.run import start
-from vitrail.flower.coordinator.coordinate import run_federation
+from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.flower.envelope import seal, unseal
 from vitrail.flower.keys import make_keys
 from vitrail.flower.link import Answered, MakeMessage
@@ -45,6 +46,8 @@ from vitrail.rng import derive_server_key
 from vitrail.runs.opened_run import Run
 
 SITES = ("east", "north")
+_ENGINE, _FEDERATION = "engine, 2 workers", "processes, TLS and keys"
+_LOOK_SECONDS = 0.05
 
 
 class InProcessLink:
@@ -121,31 +124,25 @@ class BenchmarkFederation:
         )
 
 
-def run_engine(field: BenchmarkFederation, folder: Path, rounds: int) -> Path:
-    return start(field.load(True, rounds, len(SITES)), folder / "run").path
+Started = list[subprocess.Popen[bytes]]
 
 
-def run_alone(field: BenchmarkFederation, folder: Path, rounds: int) -> Path:
-    return start(field.load(True, rounds), folder / "run").path
+def start_engine(field: BenchmarkFederation, folder: Path, rounds: int) -> Started:
+    """The simulation, with a worker process a site."""
+    file = folder / "simulation.toml"
+    file.write_text(dump(field.load(True, rounds, len(SITES)).config))
+    return [_start_vitrail(["run", str(file), "--out", str(folder / "run")], folder / "run.log")]
 
 
-def run_link(field: BenchmarkFederation, folder: Path, rounds: int) -> Path:
-    site_servers = {
-        name: SiteServer(field.make_site_config(name, folder), seeded=True) for name in SITES
-    }
-    loaded = field.load(False, rounds)
-    return run_federation(InProcessLink(site_servers), loaded, folder / "run", len(SITES)).path
-
-
-def run_processes(field: BenchmarkFederation, folder: Path, rounds: int) -> Path:
+def start_federation(field: BenchmarkFederation, folder: Path, rounds: int) -> Started:
     """A coordinator and the sites as processes of their own, with TLS and node keys."""
     port = str(find_free_port())
     file = folder / "federation.toml"
     file.write_text(dump(field.load(False, rounds).config))
     make_keys(folder / "keys", SITES, ["localhost"])
-    words = ["server", str(file), "--out", str(folder / "run"), "--port", port]
+    words = ["flower", "server", str(file), "--out", str(folder / "run"), "--port", port]
     keys = ["--keys", str(folder / "keys")]
-    started = [_start_vitrail([*words, *keys], folder / "server.log")]
+    started = [_start_vitrail([*words, *keys], folder / "run.log")]
     for name in SITES:
         site_folder = folder / name
         site_folder.mkdir()
@@ -153,23 +150,14 @@ def run_processes(field: BenchmarkFederation, folder: Path, rounds: int) -> Path
         text = text.replace(f"{name}.csv", f"{field.root}/{name}.csv")
         (site_folder / "site.toml").write_text(text)
         keys = ["--keys", str(folder / "keys" / "sites" / name)]
-        words = ["site", "--file", str(site_folder / "site.toml"), "--server", f"localhost:{port}"]
-        started.append(_start_vitrail([*words, *keys, "--yes", "--once"], folder / f"{name}.log"))
-    try:
-        if started[0].wait(3600):
-            sys.exit((folder / "server.log").read_text()[-2000:])
-        for process in started[1:]:
-            process.wait(120)
-    finally:
-        for process in started:
-            if process.poll() is None:
-                process.terminate()
-            process.wait()
-    return folder / "run"
+        words = ["flower", "site", "--file", str(site_folder / "site.toml")]
+        words += ["--server", f"localhost:{port}", "--yes", "--once"]
+        started.append(_start_vitrail([*words, *keys], folder / f"{name}.log"))
+    return started
 
 
 def _start_vitrail(words: list[str], log: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", "from vitrail.cli import main; main()", "flower", *words]
+    command = [sys.executable, "-c", "from vitrail.cli import main; main()", *words]
     with log.open("wb") as handle:
         return subprocess.Popen(command, stdout=handle, stderr=subprocess.STDOUT)
 
@@ -201,19 +189,43 @@ def measure_rounds(run: Path) -> tuple[float, float, float]:
     )
 
 
-Play = Callable[[BenchmarkFederation, Path, int], Path]
+Play = Callable[[BenchmarkFederation, Path, int], Started]
 
 
 def measure(play: Play, field: BenchmarkFederation, folder: Path, rounds: int) -> Timing:
-    """Play one round, then so many, and compare."""
-    used = []
-    for count in (1, rounds):
-        here = folder / str(count)
-        here.mkdir(parents=True)
-        before = measure_processor_time()
-        run = play(field, here, count)
-        used.append(measure_processor_time() - before)
-    return Timing(*measure_rounds(run), (used[1] - used[0]) / (rounds - 1))
+    """Play so many rounds; processor time from the end of the first to that of the last."""
+    folder.mkdir(parents=True)
+    started = play(field, folder, rounds)
+    lines = RunFolder(folder / "run").lines
+    used: dict[int, float] = {}
+    try:
+        while started[0].poll() is None:
+            done = sum(row["site"] == "*" and bool(row.get("seconds")) for row in lines())
+            if done in (1, rounds) and done not in used:
+                used[done] = sum(measure_tree(process.pid) for process in started)
+            time.sleep(_LOOK_SECONDS)
+        for process in started:
+            if process.wait(120):
+                sys.exit((folder / "run.log").read_text()[-2000:])
+    finally:
+        for process in started:
+            if process.poll() is None:
+                process.terminate()
+            process.wait()
+    processor = (used[rounds] - used[1]) / (rounds - 1)
+    return Timing(*measure_rounds(folder / "run"), processor)
+
+
+def measure_tree(process: int) -> float:
+    """Processor seconds of a process and of all below it that live."""
+    place = Path("/proc") / str(process)
+    try:
+        words = (place / "stat").read_text().rpartition(")")[2].split()
+        children = " ".join(path.read_text() for path in place.glob("task/*/children")).split()
+    except OSError:
+        return 0.0
+    own = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(measure_tree(int(child)) for child in children)
 
 
 def measure_pieces(field: BenchmarkFederation, folder: Path) -> dict[str, float]:
@@ -267,17 +279,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name, value in (("images", 1600), ("epochs", 10), ("rounds", 11), ("repeats", 1)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--no-processes", action="store_true", help="leave Flower's processes out")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    contestants: dict[str, Play] = {
-        "engine, 2 workers": run_engine,
-        "engine, 1 process": run_alone,
-    }
-    if args.no_processes:
-        contestants["link in one process"] = run_link
-    else:
-        contestants["processes, TLS and keys"] = run_processes
+    contestants: dict[str, Play] = {_ENGINE: start_engine, _FEDERATION: start_federation}
     took: dict[str, list[Timing]] = {name: [] for name in contestants}
     with tempfile.TemporaryDirectory(prefix="vitrail-") as scratch:
         root = Path(scratch)
@@ -297,21 +301,21 @@ def main() -> None:
 
 
 def print_timings(took: dict[str, list[Timing]]) -> None:
-    """Seconds a round, and over the engine's of the same turn."""
-    base, alone = took["engine, 2 workers"], took["engine, 1 process"]
+    """Seconds a round of both, then what a federation costs over the engine of the same turn."""
     for name, timings in took.items():
-        ratios = sorted(t.whole / b.whole for t, b in zip(timings, base, strict=True))
-        extra = [t.processor - b.processor for t, b in zip(timings, alone, strict=True)]
-        used = (
-            f"; {_median(t.processor for t in timings):.2f} CPU s a round, "
-            f"{_median(extra) / len(SITES):+.2f} a site over one process's"
-        )
         print(
             f"  {name:<24} {_median(t.whole for t in timings):7.2f} s a round (its slowest turn "
             f"{_median(t.training for t in timings):.2f}, beyond it "
-            f"{_median(t.beyond for t in timings):.2f}), ratio {statistics.median(ratios):.2f} "
-            f"({ratios[0]:.2f} to {ratios[-1]:.2f})" + ("" if timings is base else used)
+            f"{_median(t.beyond for t in timings):.2f}), "
+            f"{_median(t.processor for t in timings):.2f} CPU s"
         )
+    pairs = list(zip(took[_FEDERATION], took[_ENGINE], strict=True))
+    ratios = sorted(ours.whole / theirs.whole for ours, theirs in pairs)
+    extra = [(ours.processor - theirs.processor) / len(SITES) for ours, theirs in pairs]
+    print(
+        f"  ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}); "
+        f"{_median(extra):+.2f} CPU s a site and round"
+    )
 
 
 def _median(values: Iterable[float]) -> float:

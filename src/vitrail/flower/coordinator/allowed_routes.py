@@ -240,7 +240,9 @@ class LimitedBody:
 
 
 async def _refuse(status: int, send: Send) -> None:
-    headers = [] if status == 404 else [(b"connection", b"close")]
+    headers = [(b"content-length", b"0")]
+    if status != 404:
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
 

@@ -266,11 +266,12 @@ class UnfitResponseError(httpx.HTTPError):
 
 def distrust_responses(client: httpx.Client, largest: int) -> None:
     """Follow no redirect, which could lead to other machines of the site's network, and read no
-    response that is packed, of unknown length, or too large."""
+    response that is a refusal, packed, of unknown length, or too large."""
     client.follow_redirects = False
     client.headers["accept-encoding"] = "identity"
 
     def check(response: httpx.Response) -> None:
+        response.raise_for_status()
         length = response.headers.get("content-length", "")
         if not length.isdecimal() or "content-encoding" in response.headers:
             raise UnfitResponseError("its answer does not say how long it is")
