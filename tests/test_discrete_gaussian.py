@@ -169,5 +169,5 @@ def test_ends() -> None:
     first, again = (make_sampler(3.0).draw(9, Stream(SECRET)) for _ in range(2))
     assert (first == again).all()
     for bad in (-1.0, math.nan, math.inf, 2.0**60):
-        with pytest.raises(ConfigError, match="no discrete Gaussian"):
+        with pytest.raises(ConfigError, match="no discrete noise"):
             DiscreteGaussian(bad)

@@ -1,7 +1,8 @@
-"""Whole numbers from the discrete Gaussian: P(k) proportional to exp(-k^2 / 2 scale^2).
+"""Whole numbers from the discrete Gaussian, P(k) proportional to exp(-k^2 / 2 scale^2), and from
+the discrete Laplace distribution, P(k) proportional to exp(-|k| / scale).
 
-Canonne, Kamath and Steinke 2020, arXiv:2004.00010, define it and sample one number at a time by
-rejection in exact arithmetic. Here the same rejection works on whole arrays: an inversion table
+Canonne, Kamath and Steinke 2020, arXiv:2004.00010, sample them one number at a time by rejection
+in exact arithmetic. Here the same rejection works on whole arrays: an inversion table
 over 128 random bits picks a block of neighboring numbers, further bits pick one of the block, and a
 coin of its exact probability keeps it. What floating point cannot decide is decided in decimals, so
 the only gap to the definition is the last of the 128 bits: `total_variation` for each number.
@@ -22,8 +23,9 @@ from vitrail.rng import Stream
 
 Numbers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
+Floats = npt.NDArray[np.float64]
 
-LARGEST = 2.0**53  # of a scale: what is drawn then fits in 57 bits
+LARGEST = 2.0**53  # of a scale: what is drawn then fits in 60 bits
 _BITS = 128  # of the table
 _DIGITS = 80  # of decimal arithmetic; 2^-128 needs 39
 _BLOCKS = 64  # in a deviation, at least, where the scale is that large
@@ -32,15 +34,18 @@ _LEFT_OUT = Decimal(2) ** -140  # relative weight from which on blocks are left 
 _SLACK = 2.0**-45  # what a probability in float64 may be off, generously
 
 
-class DiscreteGaussian:
-    """The discrete Gaussian of one scale, ready to be sampled; `make_sampler` keeps some."""
+class DiscreteSampler:
+    """Symmetric whole numbers whose weight falls with their size, block by block.
+
+    A subclass says by how much the weight falls from block to block and inside one.
+    """
 
     def __init__(self, scale: float) -> None:
         if not 0 <= scale <= LARGEST:
-            raise ConfigError(f"there is no discrete Gaussian of scale {scale}", where="scale")
+            raise ConfigError(f"there is no discrete noise of scale {scale}", where="scale")
         self.scale = scale
         self.shift = max(0, math.frexp(scale / _BLOCKS)[1] - 1) if scale else 0
-        self.thresholds = _make_thresholds(scale, self.shift)
+        self.thresholds = self._make_thresholds() if scale else []
         self._high = np.array([t >> 64 for t in self.thresholds], np.uint64)
         edges = np.arange(2**_TOP, dtype=np.uint64) << np.uint64(64 - _TOP)
         low = np.searchsorted(self._high, edges, side="left")
@@ -101,11 +106,10 @@ class DiscreteGaussian:
     def _toss(
         self, block: Numbers, place: Numbers, coins: Words, source: Stream
     ) -> npt.NDArray[np.bool_]:
-        """Whether a coin of probability exp(-(size^2 - start^2) / 2 scale^2) fell for each."""
+        """Whether a coin fell whose probability is the weight of a number over its block's."""
         if not self.shift:
             return np.ones(len(block), np.bool_)
-        start, beyond = (block << self.shift) / self.scale, place / self.scale
-        chance = np.exp(-beyond * (start + beyond / 2))
+        chance = self._estimate_chance((block << self.shift) / self.scale, place / self.scale)
         coin = coins.astype(np.float64) * 2.0**-_TOP
         keep: npt.NDArray[np.bool_] = coin + 2.0**-_TOP <= chance - _SLACK
         for at in np.nonzero(~keep & (coin < chance + _SLACK))[0].tolist():
@@ -115,37 +119,69 @@ class DiscreteGaussian:
             keep[at] = whole < exact * 2 ** (_BITS + _TOP)
         return keep
 
+    def _make_thresholds(self) -> list[int]:
+        """2^128 times the probabilities of the first block, of the first two ..., but the last."""
+        with localcontext(Context(prec=_DIGITS, Emin=-(10**9))):
+            ratio, fall = self._compute_ratios(Decimal(2**self.shift) / Decimal(self.scale))
+            weights, weight = list[Decimal](), Decimal(1)
+            while weight > _LEFT_OUT:
+                weights.append(weight)
+                weight, ratio = weight * ratio, ratio * fall
+            total = sum(weights)
+            sums, cumulative = list[int](), Decimal(0)
+            for weight in weights[:-1]:
+                cumulative += weight
+                sums.append(int(cumulative / total * 2**_BITS))
+            return sums
+
+    def _compute_ratios(self, width: Decimal) -> tuple[Decimal, Decimal]:
+        """The weight of the second block over the first's, and what that ratio is multiplied by
+        from block to block; `width` is a block's, over the scale."""
+        raise NotImplementedError
+
+    def _estimate_chance(self, start: Floats, beyond: Floats) -> Floats:
+        """The probability to keep a number, from its block's start and what it is beyond it."""
+        raise NotImplementedError
+
     def _compute_chance(self, block: int, place: int) -> Decimal:
-        """The probability to keep a number, in decimals."""
+        """The same in decimals."""
+        raise NotImplementedError
+
+
+class DiscreteGaussian(DiscreteSampler):
+    """P(k) proportional to exp(-k^2 / 2 scale^2); `make_sampler` keeps some."""
+
+    def _compute_ratios(self, width: Decimal) -> tuple[Decimal, Decimal]:
+        return (-(width**2) / 2).exp(), (-(width**2)).exp()
+
+    def _estimate_chance(self, start: Floats, beyond: Floats) -> Floats:
+        chance: Floats = np.exp(-beyond * (start + beyond / 2))
+        return chance
+
+    def _compute_chance(self, block: int, place: int) -> Decimal:
         with localcontext(Context(prec=_DIGITS)):
             beyond = Decimal(2 * (block << self.shift) * place + place * place)
             return (-beyond / (2 * Decimal(self.scale) ** 2)).exp()
+
+
+class DiscreteLaplace(DiscreteSampler):
+    """P(k) proportional to exp(-|k| / scale)."""
+
+    def _compute_ratios(self, width: Decimal) -> tuple[Decimal, Decimal]:
+        return (-width).exp(), Decimal(1)
+
+    def _estimate_chance(self, start: Floats, beyond: Floats) -> Floats:
+        del start
+        chance: Floats = np.exp(-beyond)
+        return chance
+
+    def _compute_chance(self, block: int, place: int) -> Decimal:
+        del block
+        with localcontext(Context(prec=_DIGITS)):
+            return (-Decimal(place) / Decimal(self.scale)).exp()
 
 
 @lru_cache(maxsize=64)
 def make_sampler(scale: float) -> DiscreteGaussian:
     """The sampler of a scale; its table takes some milliseconds to make."""
     return DiscreteGaussian(scale)
-
-
-def _make_thresholds(scale: float, shift: int) -> list[int]:
-    """2^128 times the probabilities of the first block, of the first two ..., all but the last.
-
-    Block a starts at a 2^shift and weighs exp(-start^2 / 2 scale^2); one weight follows from the
-    one before.
-    """
-    if not scale:
-        return []
-    with localcontext(Context(prec=_DIGITS, Emin=-(10**9))):
-        rate = Decimal(2**shift) ** 2 / Decimal(scale) ** 2
-        ratio, fall = (-rate / 2).exp(), (-rate).exp()
-        weights, weight = list[Decimal](), Decimal(1)
-        while weight > _LEFT_OUT:
-            weights.append(weight)
-            weight, ratio = weight * ratio, ratio * fall
-        total = sum(weights)
-        sums, cumulative = list[int](), Decimal(0)
-        for weight in weights[:-1]:
-            cumulative += weight
-            sums.append(int(cumulative / total * 2**_BITS))
-        return sums

@@ -65,13 +65,14 @@ def test_every_image_is_cut_to_the_norm_and_every_pixel_is_noised():
         float(torch.linalg.vector_norm(clip_images(raw, 1.0).flatten(1), dim=1).max()) <= 1 + 1e-6
     )
     small = raw * 1e-3
-    torch.testing.assert_close(clip_images(small, 1.0), small)
+    torch.testing.assert_close(clip_images(small, 1.0), small.double())
     found = protect(raw, labels(400), 3, how, derive_server_key(1)).pixels
     noise = found - clip_images(raw, 1.0)
     # masked pixels (half of the images are all zero) get as much as the others
     for part in (noise[::2], noise[1::2]):
         assert float(part.std()) == pytest.approx(how.deviation, rel=0.02)
-        assert float((part == 0).double().mean()) == 0
+        # the grid has about 100 steps in a deviation, so that one number in 250 meets its own
+        assert float((part == 0).double().mean()) < 0.02
 
 
 def test_means_over_a_class_need_less_noise_and_use_each_image_once():

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from vitrail.aggregate.rule import RULES, Metrics, Rule, Tensors
+from vitrail.grid_noise import add_noise
 from vitrail.release.update import Update
 from vitrail.rng import Stream
 
@@ -26,7 +27,7 @@ class Mean(Rule):
 
     def disturb(self, total: Tensor, deviation: float, source: Stream) -> Tensor:
         """White noise on every number."""
-        return total + deviation * source.normal(total.shape, torch.float64)
+        return add_noise(total, deviation, source)
 
 
 @RULES.register("uniform")
@@ -45,9 +46,7 @@ class UniformMean(Rule):
 
     def disturb(self, total: Tensor, deviation: float, source: Stream) -> Tensor:
         """White noise on every number but the count, which is no secret."""
-        noise = source.normal(total.shape, torch.float64)
-        noise[-1] = 0.0
-        return total + deviation * noise
+        return torch.cat([add_noise(total[:-1], deviation, source), total[-1:]])
 
 
 @RULES.register("norm-clip")

@@ -14,7 +14,7 @@ from vitrail.errors import ConfigError
 from vitrail.geometry import canonicalize, grassmann, polar_factor
 from vitrail.geometry.frames import align_frames
 from vitrail.geometry.subspace_mean import Consensus
-from vitrail.release.defenses.scatter import draw_symmetric_noise
+from vitrail.grid_noise import add_noise
 from vitrail.release.message import Field
 from vitrail.release.update import Update
 from vitrail.rng import Stream
@@ -94,16 +94,19 @@ class Grassmann(Rule):
         return torch.cat(parts)
 
     def disturb(self, total: Tensor, deviation: float, source: Stream) -> Tensor:
-        """Symmetric noise on the projectors; the weights are no secret."""
-        noise, at = torch.zeros_like(total), 0
+        """Symmetric noise on the projectors; the weights are no secret.
+
+        A number beside the diagonal stands for two, and gets 1/sqrt(2) of the noise.
+        """
+        noised, at = total.clone(), 0
         for field in select_frame_fields(self.group.fields, "grassmann"):
             n, lead = field.shape[-2], torch.Size(field.shape[:-2])
             i, j = torch.triu_indices(n, n)
-            white = draw_symmetric_noise(torch.Size((*lead, n, n)), 1.0, source)
-            packed = white[..., i, j].reshape(-1)
-            noise[at : at + len(packed)] = packed
-            at += len(packed) + lead.numel()
-        return total + deviation * noise
+            packed = noised[at : at + lead.numel() * len(i)].view(-1, len(i))
+            for part, share in ((i == j, 1.0), (i != j, 0.5**0.5)):
+                packed[:, part] = add_noise(packed[:, part], share * deviation, source)
+            at += lead.numel() * (len(i) + 1)
+        return noised
 
     def weights(self, update: Update, weight: float, shape: torch.Size) -> Tensor:
         """How much each frame of the update counts."""

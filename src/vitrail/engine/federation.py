@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from vitrail.registry import load_plugins
 from vitrail.rng import derive_server_key
 
 POOLED = "pooled"
+Pin = Callable[[ImageSet], ImageSet]
 SERVER = "*"  # whose row in the metrics is that of the global model on the server's test images
 
 
@@ -78,13 +79,13 @@ class Federation:
         return found.hexdigest()
 
 
-def assemble(loaded: Loaded) -> Federation:
+def assemble(loaded: Loaded, pin: Pin | None = None) -> Federation:
     """Load the images, deal them out to sites, inject the biases asked for."""
     config = loaded.config
     load_plugins(config.run.plugins, loaded.base, loaded.stored)
     key = derive_server_key(config.run.seed)
     images, problems = load_with_problems(config.data, loaded.base, key.at("data"))
-    images = group_duplicates(images, config.data)
+    images = group_duplicates(images if pin is None else pin(images), config.data)
     parts = make_partition(images, config.partition, config.data, key.at("partition"))
     sites = {site.name: site for site in parts.sites}
     if SERVER in sites:
@@ -148,9 +149,12 @@ def _drop_withdrawn(sites: dict[str, SiteRows], without: Sequence[str]) -> dict[
     return staying
 
 
-def load_federation(loaded: Loaded) -> Federation:
-    """The federation as its method plays it: all sites as one where images are pooled."""
-    federation = assemble(loaded)
+def load_federation(loaded: Loaded, pin: Pin | None = None) -> Federation:
+    """The federation as its method plays it: all sites as one where images are pooled.
+
+    `pin` takes of the images that there are those that a run began with.
+    """
+    federation = assemble(loaded, pin)
     return federation.pool_sites() if METHODS[loaded.config.method.name].pooled else federation
 
 

@@ -91,7 +91,11 @@ def _weigh(plan: Plan, server: Server, draw: Draw, ctx: Context) -> dict[str, fl
 
 
 def _make_noise(plan: Plan, server: Server, ctx: Context) -> SumNoise | None:
-    """The noise that defenses want in the sums, from a secret that no site has."""
+    """The noise that defenses want in the sums, from a secret that no site has.
+
+    It depends on the sum: with the same noise, two sums of one round would differ by a site's
+    update in clear.
+    """
     defenses = [d for d in plan.defenses() if d.formal]
     if not defenses:
         return None
@@ -101,7 +105,8 @@ def _make_noise(plan: Plan, server: Server, ctx: Context) -> SumNoise | None:
         for defense in defenses:
             deviation = defense.deviation(names[0], 0, ctx) if names else None
             if deviation is not None:
-                source = server.make_secret_stream(ctx, "sum", defense.name, names[0])
+                content = digest({"rule": names[0]}, {"total": total})
+                source = server.make_secret_stream(ctx, "sum", defense.name, names[0], content)
                 total = rule.disturb(total, deviation, source)
         return total
 

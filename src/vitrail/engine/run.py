@@ -282,6 +282,8 @@ class Engine:
     def _rounds(self, pool: Pool, begun: int) -> None:
         run = self.plan.config.run
         transcript = Transcript(self.folder.server) if run.record_updates else None
+        # a private sum that was sent must never be added up anew
+        every = 1 if any(d.noises_sums for d in self.plan.defenses()) else run.checkpoint_every
         if begun == 0:
             self._evaluate(pool, 0)
         for number in range(begun + 1, run.rounds + 1):
@@ -304,7 +306,7 @@ class Engine:
             self.journal.write_round(report, seconds)
             if number % run.evaluate_every == 0:
                 self._evaluate(pool, number)
-            due = number % run.checkpoint_every == 0 or number == run.rounds
+            due = number % every == 0 or number == run.rounds
             if due or self.plan.secure:  # a sum that was unmasked is not asked for again
                 self.folder.commit()
                 self.checkpoints.save(self.server, self.versions, number, self.identity)

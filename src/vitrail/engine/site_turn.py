@@ -8,6 +8,7 @@ import json
 import tempfile
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,14 +18,16 @@ from vitrail.config import Config, to_stored_tree
 from vitrail.config.added_keys import drop_old_values
 from vitrail.data.augment import apply_view as turned
 from vitrail.data.partition.partition import SiteRows
+from vitrail.engine.data_pins import digest_images
 from vitrail.engine.plan import Plan, StagePlan
 from vitrail.engine.storage.asset_store import AssetStore
 from vitrail.engine.storage.site_folder import SiteFolder
+from vitrail.engine.storage.stored_answers import StoredAnswers
 from vitrail.engine.tasks import Reply, RoundMessage, Task
 from vitrail.errors import RunError
 from vitrail.local.evaluate import compute_logits, evaluate
 from vitrail.local.inputs import Inputs, Rows
-from vitrail.local.session import Metrics, Result, Site
+from vitrail.local.session import Context, Metrics, Result, Site
 from vitrail.local.terms import Terms
 from vitrail.methods import METHODS
 from vitrail.models.flat import FlatModel
@@ -35,6 +38,7 @@ from vitrail.release.door import Door
 from vitrail.release.ledger import Ledger
 from vitrail.release.masker import WithheldError
 from vitrail.release.message import Schema
+from vitrail.release.update import Update
 from vitrail.rng import Key, derive_site_key
 from vitrail.secure_aggregation.cohort import Signer
 from vitrail.secure_aggregation.round_state import StateFile
@@ -81,6 +85,7 @@ class Host:
         self.least = 2  # sites in a secure sum
         self._received: tuple[str, Tensor] = ("", self.start)
         self._assets: dict[str, Asset] = {}
+        self._data: dict[str, str] = {}
 
     def secret(self, site: str) -> Key:
         """The root of a site's own draws; in simulation it follows from the seed."""
@@ -96,9 +101,14 @@ class Host:
         door = Door(task.site, ledger, self.defenses, self.plan.config.release.defenses)
         masking = self._masking(task, down, folder)
         if masking is not None:
-            answers = task.make_answer_key(down.digest)
-            if (answer := masking.repeat(door, answers)) is not None:
+            named = task.make_answer_key(down.digest)
+            if (answer := masking.repeat(door, named)) is not None:
                 return Reply(**vars(answer))
+        answers = self._open_answers(folder, masking is not None)
+        if answers is not None and ledger.has_answered(
+            task.round, message := task.make_answer_key(down.digest)
+        ):
+            return answers.load(task.round, message)
         site = self._receive(task, down, stage, folder)
         site.terms = Terms() if task.closing else door.terms(site, ctx)  # then nothing leaves
         metrics: dict[str, float | None] = {}
@@ -112,7 +122,7 @@ class Host:
                 folder.save_model("personal", self._collect_own_model(site))
             schema = Schema(down=(), up=(), counts=(), metrics=stage.schema.metrics)
             self._note(folder, task, metrics)
-            return Reply(door.release(site, schema, {}, metrics, ctx, site.message))
+            return self._leave(door, site, schema, {}, metrics, ctx, answers, kept=False)
         site.result = Result()  # what arrived was not trained for the server
         site.terms = self.plan.method.begin(site, down.tensors, ctx).combine(site.terms)
         for phase in stage.stage.train:
@@ -122,16 +132,51 @@ class Host:
         metrics["image_steps"] = float(site.result.images + site.aside)
         metrics["seconds"] = time.perf_counter() - began
         self._note(folder, task, metrics)
-        masker = None if masking is None else masking.masker
-        try:
-            update = door.release(site, stage.schema, extra, metrics, ctx, site.message, masker)
-        except WithheldError as err:
-            assert masking is not None
-            return Reply(**vars(masking.withhold(err)))
-        kept = self._keep(site, stage, folder, task)
         if masking is None:
-            return Reply(update, kept)
-        return Reply(**vars(masking.answer(door, update, kept)))
+            kept = self._keep(site, stage, folder, task)
+            return self._leave(door, site, stage.schema, extra, metrics, ctx, answers, kept)
+        try:
+            update = door.release(
+                site, stage.schema, extra, metrics, ctx, site.message, masking.masker
+            )
+        except WithheldError as err:
+            return Reply(**vars(masking.withhold(err)))
+        return Reply(**vars(masking.answer(door, update, self._keep(site, stage, folder, task))))
+
+    def _leave(
+        self,
+        door: Door,
+        site: Site,
+        schema: Schema,
+        extra: Mapping[str, Tensor],
+        metrics: dict[str, float | None],
+        ctx: Context,
+        answers: StoredAnswers | None,
+        kept: bool,
+    ) -> Reply:
+        """The reply of a turn; a real site keeps it before its ledger counts it."""
+
+        def keep(update: Update) -> None:
+            if answers is not None:
+                answers.save(update, kept, site.message)
+
+        update = door.release(site, schema, extra, metrics, ctx, site.message, keep=keep)
+        return Reply(update, kept)
+
+    def _open_answers(self, folder: SiteFolder, masked: bool) -> StoredAnswers | None:
+        """The answers of a real site; in simulation a turn repeats itself, and under masks the
+        masks keep them."""
+        if self.root is None or masked:
+            return None
+        count = self.plan.config.run.checkpoint_every + 1
+        return StoredAnswers(folder.path / "answers", count)
+
+    def _digest_data(self, site: str) -> str:
+        """The digest of a site's images, made once in a process."""
+        if site not in self._data:
+            rows, inputs, secret = self.sites[site], self.inputs, self.secret(site)
+            self._data[site] = digest_images(inputs.images, inputs.labels, rows, secret)
+        return self._data[site]
 
     def _open_ledger(self, folder: SiteFolder) -> Ledger:
         """A GPU does not repeat itself to the bit, so there a resumed round of a simulation is
@@ -209,6 +254,7 @@ class Host:
             assets=self._load_assets(task, folder),
             message=task.make_answer_key(down.digest),
             cause=compute_mechanism_digest(self.plan.config, self.run if self.root else ""),
+            digest_data=partial(self._digest_data, task.site),
         )
 
     def _note(self, folder: SiteFolder, task: Task, metrics: dict[str, float | None]) -> None:

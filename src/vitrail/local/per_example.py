@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from vitrail.errors import ConfigError
+from vitrail.grid_noise import add_noise
 from vitrail.local.terms import Batch, Objective
 from vitrail.models.flat import FlatModel
 from vitrail.rng import Stream
@@ -45,22 +46,31 @@ class PerExampleGradient:
         moving = {n: p for n, p in model.network.named_parameters() if p.requires_grad}
         total, loss = self._sum_clipped(moving, batch, objective)
         self.steps += 1
-        for name, parameter in moving.items():
-            noise = self.source.normal(parameter.shape).mul_(self.noise * self.clip)
-            self.energy += float(noise.double().square().sum()) / self.expected**2
+        for parameter, noised in zip(moving.values(), self._add_noise(total), strict=True):
             assert parameter.grad is not None
-            parameter.grad.add_(
-                total[name].add_(noise.to(parameter.device)), alpha=1 / self.expected
-            )
+            parameter.grad.add_(noised.to(parameter), alpha=1 / self.expected)
         _penalize(objective, batch)
         return loss
+
+    def _add_noise(self, total: dict[str, Tensor]) -> list[Tensor]:
+        """The sums with noise, drawn for all numbers at once."""
+        if not total:
+            return []
+        flat = torch.cat([part.flatten() for part in total.values()]).cpu()
+        noised = add_noise(flat, self.noise * self.clip, self.source)
+        self.energy += float((noised - flat).square().sum()) / self.expected**2
+        parts = torch.split(noised, [part.numel() for part in total.values()])
+        return [part.view_as(like) for part, like in zip(parts, total.values(), strict=True)]
 
     def _sum_clipped(
         self, moving: dict[str, nn.Parameter], batch: Batch, objective: Objective
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """The sum of clipped gradients by name, and the mean loss."""
+        """The sum of clipped gradients by name, in float64, and the mean loss.
+
+        In float32 an image would also move how the others are rounded, past the clip.
+        """
         x, y = batch
-        total = {name: torch.zeros_like(p) for name, p in moving.items()}
+        total = make_sums(moving)
         if not len(y) or not moving:
             return total, torch.zeros((), device=x.device)
         losses = torch.zeros((), device=x.device)
@@ -72,7 +82,7 @@ class PerExampleGradient:
                 gradient = (
                     gradient if bool(fine.all()) else torch.where(fine[:, None], gradient, 0.0)
                 )
-                total[name] += (scale @ gradient).view_as(total[name])
+                total[name] += (scale @ gradient.double()).view_as(total[name])
         return total, losses / len(y)
 
     def _iterate_gradients(
@@ -139,7 +149,12 @@ def compute_clip_factors(grads: dict[str, Tensor], clip: float) -> tuple[Tensor,
     norms = torch.as_tensor(squares).sqrt()
     fine = torch.isfinite(norms)
     scale = torch.where(fine, (clip / norms.clamp_min(1e-30)).clamp(max=1.0), 0.0)
-    return scale.to(next(iter(grads.values())).dtype), fine
+    return scale, fine
+
+
+def make_sums(moving: dict[str, nn.Parameter]) -> dict[str, Tensor]:
+    """Zeros in float64 for the sums of gradients, by name."""
+    return {name: torch.zeros_like(p, dtype=torch.float64) for name, p in moving.items()}
 
 
 def _penalize(objective: Objective, batch: Batch) -> None:

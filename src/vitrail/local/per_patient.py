@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from vitrail.local.per_example import PerExampleGradient, compute_clip_factors
+from vitrail.local.per_example import PerExampleGradient, compute_clip_factors, make_sums
 from vitrail.local.poisson import compute_sampling_rate, count_steps
 from vitrail.local.terms import Batch, Objective
 from vitrail.rng import Stream
@@ -69,7 +69,7 @@ class PatientGradient(PerExampleGradient):
         patients = self.groups.popleft()
         if len(patients) != len(batch[1]):
             raise RuntimeError("a batch was not drawn by patients, which would void the guarantee")
-        total = {name: torch.zeros_like(p) for name, p in moving.items()}
+        total = make_sums(moving)
         losses = torch.zeros((), device=batch[0].device)
         open_patient, carried, at = -1, dict[str, Tensor](), 0
         sizes = torch.bincount(patients) if len(patients) else patients
@@ -94,7 +94,7 @@ class PatientGradient(PerExampleGradient):
         scale, fine = compute_clip_factors(means, self.clip)
         for name, tensor in total.items():
             rows = means[f"network.{name}"].flatten(1)
-            tensor += (scale @ torch.where(fine[:, None], rows, 0.0)).view_as(tensor)
+            tensor += (scale @ torch.where(fine[:, None], rows, 0.0).double()).view_as(tensor)
 
 
 def _add_by_patient(

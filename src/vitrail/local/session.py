@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,16 +54,17 @@ class Site:
     assets: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)  # kept at the site
     message: str = ""  # what this turn answers
     cause: str = ""  # the run and the mechanisms that this turn belongs to
+    digest_data: Callable[[], str] = str  # of the site's images, under its secret
     aside: int = 0  # images that steps saw beside the site's own batches
 
     @property
     def noise(self) -> Key:
         """The root of draws that hide something; they stay unknown as long as `key` does.
 
-        Another message, another run and another mechanism get other draws: two answers with the
-        same ones and another scale would tell what both hide.
+        Another message, another run, another mechanism and other images get other draws: two
+        answers with the same ones would tell what both hide.
         """
-        return self.key.at("noise", self.cause, self.message)
+        return self.key.at("noise", self.cause, self.message, self.digest_data())
 
     @property
     def drift(self) -> Tensor:

@@ -15,6 +15,7 @@ from vitrail.aggregate.sums import Sums
 from vitrail.config import schema
 from vitrail.config.schema import Count, Positive
 from vitrail.errors import ConfigError
+from vitrail.grid_noise import add_noise, reserve_delta
 from vitrail.local.evaluate import compute_features
 from vitrail.local.inputs import Rows
 from vitrail.local.public_score import fit_regression, score_features, sensitivity, to_unit_vectors
@@ -164,9 +165,8 @@ class TellScore:
         public_vectors = to_unit_vectors(site.down[PUBLIC])
         w = fit_regression(site_vectors, public_vectors, options.penalty)
         moves = sensitivity(len(site_vectors) + len(public_vectors), options.penalty)
-        sigma = gaussian.compute_sigma(options.epsilon, options.delta, moves)
-        noise = site.noise.at(SCORE).stream().normal(w.shape, torch.float64)
-        direction = (w + sigma * noise).float()[None]
+        sigma = gaussian.compute_sigma(options.epsilon, reserve_delta(options.delta), moves)
+        direction = add_noise(w, sigma, site.noise.at(SCORE).stream()).float()[None]
         site.out = {DIRECTION: direction}
         site.lines.append(
             {

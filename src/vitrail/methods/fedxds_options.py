@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from vitrail.config.schema import Count, NonNegative, Positive, Section, Share
 from vitrail.explain.attribution import ATTRIBUTIONS
+from vitrail.grid_noise import reserve_delta
 from vitrail.local.sharing.choose_pixels import SharingChoice
 from vitrail.local.sharing.share_filters import DETECTORS, EMBEDDINGS
 from vitrail.methods.base.method import Options
@@ -151,7 +152,7 @@ class XdsOptions(Options):
         """The noise on the sum of a class's heatmaps of length 1, of which one image moves 2."""
         if self.heat_epsilon is None:
             return 0.0
-        return gaussian.compute_sigma(self.heat_epsilon, self.delta, 2.0)
+        return gaussian.compute_sigma(self.heat_epsilon, reserve_delta(self.delta), 2.0)
 
     def choice(self) -> SharingChoice:
         """Which images and pixels."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -59,10 +59,12 @@ class Door:
         ctx: Context,
         message: str,
         masker: Masker | None = None,
+        keep: Callable[[Update], None] | None = None,
     ) -> Update:
         """Make the update of this turn. `message` is the digest of what it answers.
 
-        What is made for a `masker` must pass `mask` before it leaves.
+        What is made for a `masker` must pass `mask` before it leaves. `keep` gets the update
+        before the ledger says that it left.
         """
         answered = self.ledger.has_answered(ctx.round, message)
         counts = {"examples": len(site.rows.train), "steps": site.result.steps, **site.counts}
@@ -91,6 +93,8 @@ class Door:
             passed.append({"name": "budget", "formal": True, "figures": {"withheld": 1.0}})
         if masker is not None:
             masker.prepare(update)
+        if keep is not None:
+            keep(update)
         if not answered:
             self._remark(site, update)
             details: dict[str, object] = {"spends": spends} if spends else {}

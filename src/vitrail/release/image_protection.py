@@ -6,7 +6,6 @@ between two images of one class; `paper` is noise without a promise.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from vitrail.grid_noise import add_laplace_noise, add_noise, reserve_delta
 from vitrail.local.sharing.share_filters import Box, make_box_mask
 from vitrail.release.accounting import gaussian
 from vitrail.release.accounting.metric_privacy import Distances, compute_epsilon_curve
@@ -63,7 +63,9 @@ class Protection:
         """The deviation of the noise on every pixel, before regions."""
         if self.mode != "local-dp":
             return self.sigma
-        return gaussian.compute_sigma(self.epsilon, self.delta, 2 * self.clip / self.group)
+        return gaussian.compute_sigma(
+            self.epsilon, reserve_delta(self.delta), 2 * self.clip / self.group
+        )
 
     @property
     def formal(self) -> bool:
@@ -110,19 +112,19 @@ def protect(
         if how.group > 1:
             pixels, targets = average_groups(pixels, targets, how.group, key.at("groups"))
     source = key.at("pixels").stream()
-    more = make_noise_factors(how.regions, pixels.shape[1], pixels.shape[2])[..., None]
+    more = make_noise_factors(how.regions, pixels.shape[1], pixels.shape[2])[..., None].double()
     # noise needs several times the memory of what it is added to
-    noised = torch.cat(
-        [part + more * _draw_noise(part, how, source) for part in torch.split(pixels, _PART)]
-    )
+    parts = torch.split(pixels, _PART)
+    noised = torch.cat([(more * _add_noise(p / more, how, source)).float() for p in parts])
     return ProtectedImages(noised, targets, _make_line(noised, targets, how, distances))
 
 
 def clip_images(pixels: Tensor, clip: float) -> Tensor:
     """Images brought to an L2 norm of at most `clip`."""
-    norms = torch.linalg.vector_norm(pixels.flatten(1), dim=1).clamp_min(1e-12)
+    exact = pixels.double()  # in float32 a norm may end above the clip
+    norms = torch.linalg.vector_norm(exact.flatten(1), dim=1).clamp_min(1e-12)
     scale: Tensor = (clip / norms).clamp(max=1.0)
-    return pixels * scale[:, None, None, None]
+    return exact * scale[:, None, None, None]
 
 
 def average_groups(pixels: Tensor, targets: Tensor, group: int, key: Key) -> tuple[Tensor, Tensor]:
@@ -149,14 +151,10 @@ def make_noise_factors(regions: Sequence[NoiseBox], height: int, width: int) -> 
     return factors
 
 
-def _draw_noise(pixels: Tensor, how: Protection, source: Stream) -> Tensor:
-    """Gaussian noise, or Laplace noise of the same deviation where distances are l1."""
-    if how.norm == "l2":
-        return how.deviation * source.normal(pixels.shape)
-    u = source.uniform(pixels.shape) - 0.5
-    scale = how.deviation / math.sqrt(2)
-    noise = -scale * u.sign() * torch.log1p(-2 * u.abs().clamp(max=0.5 - 2**-53))
-    return noise.to(pixels.dtype)
+def _add_noise(pixels: Tensor, how: Protection, source: Stream) -> Tensor:
+    """With Gaussian noise, or Laplace noise of the same deviation where distances are l1."""
+    add = add_noise if how.norm == "l2" else add_laplace_noise
+    return add(pixels, how.deviation, source)
 
 
 def _make_line(

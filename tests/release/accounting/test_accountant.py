@@ -7,6 +7,7 @@ import warnings
 import pytest
 
 from vitrail.errors import ConfigError
+from vitrail.grid_noise import reserve_delta
 from vitrail.release.accounting import gaussian
 from vitrail.release.accounting.accountant import (
     ORDERS,
@@ -69,7 +70,7 @@ def test_without_sampling_the_closed_form_is_exact():
     one = 1 / math.sqrt(7 / 9 + 2 / 64)
     assert combine_noise(events) == pytest.approx(one, rel=1e-12)
     assert compute_epsilon(events, DELTA) == pytest.approx(
-        gaussian.compute_epsilon(one, DELTA, 1.0), rel=1e-12
+        gaussian.compute_epsilon(one, reserve_delta(DELTA), 1.0), rel=1e-12
     )
     assert calibrate_noise(2.0, DELTA, [Event(1.0, 1.0, 25)]) == pytest.approx(
         5 * gaussian.compute_sigma(2.0, DELTA, 1.0), rel=3e-3

@@ -29,7 +29,7 @@ from vitrail.release.accounting.distinguishing_game import (
 )
 from vitrail.release.accounting.gaussian import compute_sigma
 from vitrail.release.defenses.client_dp import ClientDp
-from vitrail.release.defenses.scatter import compute_contributions, draw_symmetric_noise
+from vitrail.release.defenses.scatter import add_symmetric_noise, compute_contributions
 from vitrail.release.update import Update
 from vitrail.rng import Key
 
@@ -113,8 +113,8 @@ def scatters(factor):
     deviation = factor * compute_sigma(EPSILON, DELTA, math.sqrt(2))
 
     def mechanism(there, key):
-        noise = draw_symmetric_noise(apart.shape, deviation, key.stream())
-        return float((((other if there else one) + noise) * apart).sum())
+        noised = add_symmetric_noise(other if there else one, deviation, key.stream())
+        return float((noised * apart).sum())
 
     return mechanism
 

@@ -195,6 +195,8 @@ def _norm(tensors):
 class FakeSite:
     """A model of two tensors, received as zeros."""
 
+    digest_data = str
+
     def __init__(self, secret=b"secret"):
         specs = [
             TensorSpec("w", (3, 2), "head", "weight", "euclidean", True, False),

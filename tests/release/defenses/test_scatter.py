@@ -8,9 +8,9 @@ import torch
 from vitrail.geometry.subspace_mean import leading_eigenvectors
 from vitrail.release.accounting.gaussian import compute_sigma
 from vitrail.release.defenses.scatter import (
+    add_symmetric_noise,
     compute_contributions,
     count_surviving_sites,
-    draw_symmetric_noise,
 )
 from vitrail.rng import derive_server_key
 
@@ -58,7 +58,7 @@ def test_no_image_adds_more_than_one_and_none_can_break_the_sum(scale):
 
 def test_the_noise_is_white_among_symmetric_matrices():
     """Projected on any symmetric direction of norm 1 it has the deviation: that is the proof."""
-    drawn = draw_symmetric_noise(torch.Size((40_000, 4, 4)), 1.5, derive_server_key(0).stream())
+    drawn = add_symmetric_noise(torch.zeros(40_000, 4, 4), 1.5, derive_server_key(0).stream())
     assert torch.equal(drawn, drawn.mT)
     for seed in range(3):
         white = torch.randn(4, 4, generator=generator(seed), dtype=torch.float64)
@@ -69,9 +69,7 @@ def test_the_noise_is_white_among_symmetric_matrices():
 def kept(sites, deviation, n=64, p=3):
     """How much of a subspace that all sites agree on is left in the noised sum."""
     basis = frames(1, n, p)
-    noised = sites * basis @ basis.mT + draw_symmetric_noise(
-        torch.Size((1, n, n)), deviation, derive_server_key(5).stream()
-    )
+    noised = add_symmetric_noise(sites * basis @ basis.mT, deviation, derive_server_key(5).stream())
     return float((basis.mT @ leading_eigenvectors(noised, p)).square().sum()) / p
 
 

@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from vitrail.audit.audit_run import SEPARABILITY_FILE, collect_separabilities
 from vitrail.config import Loaded
+from vitrail.engine.data_pins import take_pinned, write_pins
 from vitrail.engine.federation import Federation, load_federation
 from vitrail.engine.plan import Plan
 from vitrail.engine.resolve_config import fingerprint_config, fingerprint_run, resolve_config
@@ -182,6 +184,7 @@ class SiteServer:
                 )
             folder.create(loaded.config)
         if not Checkpoints(folder.server).rounds():  # new, or killed before it was ready
+            write_pins(site_run.federation.images, folder.path, self.config.secret())
             self._prepare_folder(site_run)
         return self._enroll(site_run), {}
 
@@ -387,11 +390,13 @@ class SiteServer:
         if self._current is not None and self._current[0] == run:
             return self._current[1]
         self._host = None
-        federation = load_federation(loaded)
+        folder = self.config.run_folder(run)
+        pin = partial(take_pinned, folder=folder.path, secret=self.config.secret())
+        federation = load_federation(loaded, pin if folder.config_file.exists() else None)
         plan, network = plan_run(loaded, federation)
         setup = RunSetup(plan.optimizer, network, examples=plan.setting.examples)
         plan.method.check_run(setup)
-        self._current = (run, _SiteRun(self.config.run_folder(run), plan, network, federation))
+        self._current = (run, _SiteRun(folder, plan, network, federation))
         return self._current[1]
 
     def _get_witness(self, folder: RunFolder, run: str) -> LedgerWitness:

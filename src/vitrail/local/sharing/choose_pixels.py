@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vitrail.errors import ConfigError
 from vitrail.explain.attribution import Settings, attribute
+from vitrail.grid_noise import add_noise
 from vitrail.local.inputs import Rows
 from vitrail.local.session import Site
 from vitrail.local.sharing.share_filters import Box, find_forbidden_pixels
@@ -113,7 +114,7 @@ def _pool_class(heat: Tensor, sigma: float, key: Key) -> Tensor:
     """The mean over a class; with noise the sum, of which it is known what one image can move."""
     if not sigma:
         return heat.mean(0)
-    return heat.sum(0) + sigma * key.stream().normal(heat.shape[1:])
+    return add_noise(heat.double().sum(0), sigma, key.stream()).float()
 
 
 def scale_to_unit_length(heat: Tensor) -> Tensor:

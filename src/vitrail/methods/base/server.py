@@ -40,7 +40,8 @@ class Server:
     secret: Key | None = None
 
     def make_secret_stream(self, ctx: Context, *purpose: str) -> Stream:
-        """Draws of this round that no site can repeat."""
+        """Draws of this round that no site can repeat; whatever they hide must be part of their
+        purpose, so that a round that is played again with another sum has other draws."""
         if self.secret is None:
             raise RunError("this server keeps no secret, so it can hide nothing from the sites")
         return self.secret.at("round", ctx.round, *purpose).stream()

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Literal
 
 from vitrail.errors import ConfigError
+from vitrail.grid_noise import reserve_delta
 from vitrail.release.accounting import gaussian
 
 AccountantName = Literal["pld", "rdp"]
@@ -47,6 +48,8 @@ class Event:
 
 def compute_epsilon(events: Iterable[Event], delta: float, how: AccountantName = "pld") -> float:
     """The epsilon that all events together cost at `delta`; infinite without noise.
+
+    A millionth of delta is kept for the samplers (`grid_noise.RESERVED`).
 
     A schedule with many amounts of noise is accounted as if it had fewer, never larger ones: an
     upper bound that takes seconds instead of minutes.
@@ -140,6 +143,7 @@ def _compute_cached_epsilon(events: tuple[Event, ...], delta: float, how: Accoun
         raise ConfigError(f"delta must lie between 0 and 1, not {delta}", where="delta")
     if not events:
         return 0.0
+    delta = reserve_delta(delta)
     if any(event.noise == 0 for event in events):
         return math.inf
     if how == "pld" and any(event.rate < 1 and event.noise < _LEAST_SAMPLED for event in events):

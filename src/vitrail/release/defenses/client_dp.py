@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vitrail.config.schema import Positive
 from vitrail.errors import ConfigError
+from vitrail.grid_noise import add_noise
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.release.accounting.accountant import Event
 from vitrail.release.accounting.promise import OUTSIDE, SERVER, Promise
@@ -27,7 +28,6 @@ from vitrail.release.defenses.defense import DEFENSES
 from vitrail.release.defenses.private import Budget, PrivateDefense
 from vitrail.release.setting import MODEL, Setting
 from vitrail.release.update import Update
-from vitrail.rng import Stream
 
 VARIANCE = "running_var"
 SUMMABLE_RULES = ("mean", "uniform")  # rules under which a site moves the sum by its change
@@ -67,15 +67,16 @@ class ClientDp(PrivateDefense):
             change = {name: torch.zeros_like(t) for name, t in change.items()}
         before = compute_norm(change)
         scale = min(1.0, self.options.clip / before) if before else 1.0
-        clipped = {name: base[name] + scale * t for name, t in change.items()}
+        clipped = {name: scale * t for name, t in change.items()}
         noise: dict[str, Tensor] = {}
         if self.options.where == "site":
             deviation = self.options.clip * self.noise_at(site, ctx)
-            noise = draw_gaussian(clipped, deviation, self.key(site).stream())
-        sent = {
-            name: clamp_variance(name, value + noise.get(name, 0.0)).to(update.tensors[name].dtype)
-            for name, value in clipped.items()
-        }
+            source = self.key(site).stream()
+            noised = {n: add_noise(t, deviation, source, base[n]) for n, t in clipped.items()}
+            noise = {name: t - base[name] - clipped[name] for name, t in noised.items()}
+            sent = {n: clamp_variance(n, t).to(update.tensors[n].dtype) for n, t in noised.items()}
+        else:
+            sent = round_within(clipped, base, update.tensors, self.options.clip)
         more = {"clipped": float(scale < 1), "change_l2": before}
         return replace(update, tensors=sent), {
             **compute_noise_metrics(noise, min(before, self.options.clip)),
@@ -87,6 +88,11 @@ class ClientDp(PrivateDefense):
         if not update.tensors:
             return None
         return self.make_promise(site, (Event(self.noise_at(site, ctx)),))
+
+    @property
+    def noises_sums(self) -> bool:
+        """Where the noise is the server's."""
+        return bool(self.options.where == "sum")
 
     def deviation(self, rule: str, site_count: int, ctx: Context) -> float | None:
         """The noise of each number of a sum over sites, where it is the server's to add."""
@@ -138,11 +144,21 @@ def get_received(update: Update, site: Site) -> dict[str, Tensor]:
     }
 
 
-def draw_gaussian(
-    like: Mapping[str, Tensor], deviation: float, source: Stream
+def round_within(
+    change: Mapping[str, Tensor],
+    base: Mapping[str, Tensor],
+    like: Mapping[str, Tensor],
+    clip: float,
 ) -> dict[str, Tensor]:
-    """Independent noise for every number, in float64."""
-    return {name: source.normal(t.shape, torch.float64) * deviation for name, t in like.items()}
+    """`base` + `change` in the types of `like`; no rounding takes it further than `clip`."""
+    scale = 1.0
+    while True:
+        exact = {n: clamp_variance(n, base[n] + scale * t) for n, t in change.items()}
+        sent = {n: t.to(like[n].dtype) for n, t in exact.items()}
+        norm = compute_norm({n: t.double() - base[n] for n, t in sent.items()})
+        if norm <= clip:
+            return sent
+        scale = 0.0 if scale < 0.5 else scale * (clip / norm) * (1 - 2.0**-20)
 
 
 def clamp_variance(name: str, tensor: Tensor) -> Tensor:

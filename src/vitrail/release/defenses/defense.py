@@ -110,6 +110,11 @@ class Defense:
         del site, count
         return math.inf
 
+    @property
+    def noises_sums(self) -> bool:
+        """Whether the server adds noise to the sums."""
+        return False
+
     def deviation(self, rule: str, site_count: int, ctx: Context) -> float | None:
         """The noise that the server adds to a rule's sum over sites; None for no noise."""
         del rule, site_count, ctx

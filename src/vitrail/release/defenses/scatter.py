@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitrail.grid_noise import add_noise
 from vitrail.local.evaluate import CHUNK, compute_features
 from vitrail.local.session import Site
 from vitrail.models.heads.subspace_layers import compute_coordinates
@@ -62,14 +63,14 @@ def compute_scatter(site: Site, frames: Tensor, patches: int) -> Tensor:
     return total
 
 
-def draw_symmetric_noise(shape: torch.Size, deviation: float, source: Stream) -> Tensor:
-    """White noise brought to symmetric matrices, where it is Gaussian in the Frobenius norm.
+def add_symmetric_noise(matrices: Tensor, deviation: float, source: Stream) -> Tensor:
+    """Symmetric matrices with white noise on every number, brought back to symmetric ones.
 
-    (A + A^T) / 2 has the deviation on the diagonal and 1/sqrt(2) of it beside, where every number
-    counts twice.
+    (A + A^T) / 2 costs nothing more; what is left of the noise has the deviation on the diagonal
+    and 1/sqrt(2) of it beside, where every number counts twice.
     """
-    white = source.normal(shape, torch.float64)
-    return deviation * (white + white.mT) / 2
+    noised = add_noise(matrices, deviation, source)
+    return (noised + noised.mT) / 2
 
 
 def count_surviving_sites(deviation: float, n: int) -> int:

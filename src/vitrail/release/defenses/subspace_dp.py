@@ -27,9 +27,9 @@ from vitrail.release.defenses.client_dp import get_received
 from vitrail.release.defenses.defense import DEFENSES
 from vitrail.release.defenses.private import Budget, PrivateDefense
 from vitrail.release.defenses.scatter import (
+    add_symmetric_noise,
     compute_scatter,
     count_surviving_sites,
-    draw_symmetric_noise,
 )
 from vitrail.release.message import Field
 from vitrail.release.setting import MODEL, Setting
@@ -106,12 +106,11 @@ class SubspaceDp(PrivateDefense):
                 continue
             matrices = self._matrices(frames, base[name], site)
             deviation = self.sensitivity(frames.shape) * self.noise_at(site, ctx)
-            noise = draw_symmetric_noise(
-                matrices.shape, deviation, self.key(site).at(name).stream()
-            )
-            subspaces = leading_eigenvectors(matrices + noise, frames.shape[-1])
+            source = self.key(site).at(name).stream()
+            noised = add_symmetric_noise(matrices, deviation, source)
+            subspaces = leading_eigenvectors(noised, frames.shape[-1])
             sent[name] = subspaces.to(frames.dtype)
-            figures |= _compute_metrics(matrices, noise, subspaces)
+            figures |= _compute_metrics(matrices, noised - matrices, subspaces)
         return replace(update, tensors=sent), figures
 
     def _matrices(self, frames: Tensor, before: Tensor, site: Site) -> Tensor:
@@ -132,6 +131,11 @@ class SubspaceDp(PrivateDefense):
         if not update.tensors:
             return None
         return self.make_promise(site, (Event(self.noise_at(site, ctx)),))
+
+    @property
+    def noises_sums(self) -> bool:
+        """Where the noise is the server's."""
+        return self._in_sum
 
     def deviation(self, rule: str, site_count: int, ctx: Context) -> float | None:
         """The noise of a sum of projectors, where it is the server's to add."""
