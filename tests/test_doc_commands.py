@@ -96,7 +96,7 @@ AROUND = {
     "how-to/put-a-defense-at-the-door.md": [
         {}, {}, merge(TIP, {"release": {"tip": {"sites": {"site-00": 0.5}}}}), {},
     ],
-    "how-to/run-a-grid.md": [{}, {"sweep": {"seeds": [1], "methods": ["fedprox"]}}, "grid"],
+    "how-to/run-a-grid.md": [{}, {"sweep": {"seeds": [1], "methods": ["fedprox"]}}, {}, "grid"],
     "how-to/share-images.md": [{}],
     "how-to/write-a-data-source.md": ["plugin"],
     "tutorial/first-federation.md": [{}],
@@ -149,7 +149,9 @@ PRIVATE = {
     "model": {"norm": "group"},
     "release": {"defenses": ["dp-sgd"], "dp-sgd": {"delta": 1e-3}},
 }
+TUNE = {"settings": 1, "rows": {"plain": {}}, "search": {"plain": {"optimizer.lr": [0.1]}}}
 FILES = {  # what the guides call a file of the reader's own
+    "tune.toml": merge(PLAIN, {"partition": {"validation": 0.2}, "tune": TUNE}),
     "mine.toml": PLAIN,
     "private.toml": merge(PLAIN, PRIVATE),
     "FILE.toml": {**PLAIN, "sweep": {"methods": ["fedavg", "scaffold"], "seeds": [1, 2]}},
@@ -246,6 +248,8 @@ def test_a_guide_can_be_followed(name, project, desk, tmp_path, command):
             words = ["share.toml" if word == "FILE.toml" else word for word in words]
         if words[:2] == ["leakage", "FILE.toml"]:
             words[1] = "grid.toml"
+        if words[:2] == ["tune", "FILE.toml"]:
+            words[1] = "tune.toml"
         if "--consensus" in words:
             words[1] = "SUBSPACES"
         words = [path for word in words for path in sorted(expand_word(word)) or [word]]

@@ -117,4 +117,5 @@ def _test_row(
         for variant, found in variants.items():
             personal = opened.answer(variant, found["setting"])
             results.add_answers(place, name, variant, digest, personal)
+    results.add_images(place, answers)  # of a table without a federated row
     results.add_answers(place, name, GLOBAL if is_shared else OWN, digest, answers)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import experiments.tables  # noqa: F401  (registers them)
 import pytest
+from experiments.tables.heads_results import HeadsResults, digest_cell
+from experiments.tables.heads_table import RESULTS
 
 from vitrail.attack.leakage_grid import load_leakage
 from vitrail.attack.run_attacks import make_attacks
@@ -19,6 +21,7 @@ from vitrail.sweep.cells import load_grid, make_cells
 from vitrail.sweep.checkout import require_experiments
 from vitrail.sweep.reproduction import find_reproduction
 from vitrail.sweep.tables import TABLES
+from vitrail.sweep.tune import FROZEN, _digest_search, make_row_config, read_tune_config
 
 GRIDS = require_experiments() / "grids"
 DIGESTS = json.loads(Path(__file__).with_name("grids.json").read_text())
@@ -128,3 +131,24 @@ def test_a_table_is_made_again_from_the_split_it_was_made_from(name, tmp_path):
         if data.source == "embedded":
             continue
         assert (data.duplicates, data.conflicts) == ("ignore", "allow")
+
+
+@pytest.mark.parametrize("name", ["heads", "heads-iid"])
+def test_committed_rows_belong_to_the_grid_that_is_reproduced(name, tmp_path):
+    """What lies in `experiments/results` is gone on from, and not refused as another search."""
+    folder = require_experiments() / "results" / name
+    if not folder.is_dir():
+        pytest.skip("no rows of this table were made")
+    table = find_reproduction(name, "small", tmp_path)
+    grid = load_grid(table.file, table.overrides, table.base, table.scale)
+    tune, frozen = read_tune_config(grid), json.loads((folder / FROZEN).read_text())
+    results = HeadsResults.open(folder / RESULTS)
+    assert frozen
+    for row in frozen:
+        assert frozen[row]["digest"] == _digest_search(grid, tune, row)
+        trials = frozen[row]["trials"]
+        setting = trials[frozen[row]["chosen"]]["setting"]
+        cells = [make_row_config(c.loaded, tune.rows[row], setting) for c in make_cells(grid)]
+        digests = {digest_cell(cell) for cell in cells}
+        lines = [line for line in results.lines if line.get("row") == row]
+        assert {line["digest"] for line in lines} <= digests

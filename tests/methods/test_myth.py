@@ -6,10 +6,12 @@ import pytest
 import torch
 
 import vitrail
+from vitrail.engine.plan import make_plan
 from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.errors import ConfigError, RunError
 from vitrail.files import read_tensors
 from vitrail.local.phases.push import ROW
+from vitrail.methods import METHODS
 from vitrail.release.door import Door
 
 SMALL = {
@@ -368,3 +370,28 @@ def test_one_and_two_workers_make_the_same_models(myth, same_bits, name):
     assert same_bits(one.path, two.path)
     for kind in ("personal", "local"):
         assert models(one, kind) == models(two, kind)
+
+
+def test_in_the_public_space_necks_stay_as_they_began_and_prototypes_travel(tiny):
+    run = tiny(
+        method={"name": "myth-pm", "space": "public", "warm_epochs": 1, "last_epochs": 1},
+        run={"rounds": 2, "local_reference": False},
+    )
+    necks, vectors = [], []
+    for site in run.sites:
+        network = run.model(site).network
+        necks.append(network.neck.state_dict())
+        vectors.append(network.head.vectors.detach())
+    _, start = make_plan(run.loaded, run.classes, run.card["channels"])
+    for neck in necks:
+        for name, tensor in start.neck.state_dict().items():
+            assert torch.equal(neck[name], tensor)
+    assert not torch.equal(vectors[0], start.head.vectors.detach())
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"share": ["neck", "prototypes", "head"]}, {"same_start": False}]
+)
+def test_a_public_space_is_the_same_start_for_all_and_no_shared_neck(wrong):
+    with pytest.raises(ConfigError, match="public"):
+        METHODS["myth-pm"]({"space": "public", **wrong})

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from vitrail.config import schema
+from vitrail.config.added_keys import added
 from vitrail.errors import suggest_name
 from vitrail.local.phases.phase import Phase
 from vitrail.local.phases.prune_prototypes import Prune
@@ -38,13 +39,16 @@ class PersonalOptions(GlobalOptions):
     """`share` names what leaves a site: parts, or stages of the backbone (`backbone.layer4`).
 
     `first_share` is the same for the first round; `match` pairs prototypes up before they are
-    averaged; without `same_start` every site draws its own add-on layers.
+    averaged; without `same_start` every site draws its own add-on layers. `space = "public"` leaves
+    the add-on layers where the server started them: prototypes then mean the same at every site,
+    and sites adapt by prototypes and last layer alone.
     """
 
     share: tuple[str, ...] = ("prototypes", "head")
     first_share: tuple[str, ...] | None = None
     match: bool = False
     same_start: bool = True
+    space: Literal["home", "public"] = added("home")
 
     @field_validator("share", "first_share")
     @classmethod
@@ -59,6 +63,10 @@ class PersonalOptions(GlobalOptions):
         for names in (self.share, self.first):
             if self.match and names and not {"prototypes", "head"} <= set(names):
                 raise ValueError("match needs both prototypes and head in share")
+            if self.space == "public" and ("neck" in names or not self.same_start):
+                raise ValueError(
+                    'space = "public" needs the start of all, and leaves neck unshared'
+                )
         return self
 
     @property
@@ -103,13 +111,14 @@ class _PersonalMyth(_Myth):
         """Warm, joint; what arrives is pushed onto own images and gets its last layer tuned."""
         del run
         options: Any = self.options
-        table = make_sharing_table(options.share, options.match)
+        still = ("neck",) if options.space == "public" else ()
+        table = make_sharing_table(options.share, options.match, still)
         stages = []
         for stage in make_prototype_stages(
             options.warm_epochs, options.last_epochs, prune=options.prune
         ):
             if stage.name == "warm":
-                first = make_sharing_table(options.first, options.match)
+                first = make_sharing_table(options.first, options.match, still)
                 train = stage.train if options.same_start else (Restart(), *stage.train)
                 stages.append(Stage("warm", 1, train=train, finish=stage.finish, table=first))
             else:
@@ -126,9 +135,9 @@ class _PersonalMyth(_Myth):
         return tuple(stages)
 
 
-def make_sharing_table(names: tuple[str, ...], match: bool) -> Table:
-    """A table that averages what is named and keeps the rest home."""
-    table: dict[str, str] = dict.fromkeys(PARTS, "home")
+def make_sharing_table(names: tuple[str, ...], match: bool, still: tuple[str, ...] = ()) -> Table:
+    """A table that averages what is named, leaves `still` as it began and keeps the rest home."""
+    table: dict[str, str] = dict.fromkeys(PARTS, "home") | dict.fromkeys(still, "frozen")
     for name in names:
         paired = match and name in ("prototypes", "head")
         table[name] = "matched" if paired else "mean"

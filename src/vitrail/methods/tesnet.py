@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
 
 from vitrail.config import schema
+from vitrail.config.added_keys import added
+from vitrail.local.phases.project_basis import ProjectBasis
 from vitrail.methods.base.method import METHODS, Method, Options
-from vitrail.methods.base.prototype_recipe import ADAM
+from vitrail.methods.base.prototype_recipe import ADAM, make_last_phase
 from vitrail.methods.base.stage import Stage
 from vitrail.methods.base.subspace_recipe import make_basis_stages
 
@@ -16,10 +19,15 @@ Epochs = Annotated[int, Field(ge=1)]
 
 
 class BasisOptions(Options):
-    """Epochs of the phases around `run.local_epochs` joint ones."""
+    """Epochs of the phases around `run.local_epochs` joint ones.
+
+    `project` is TesNet's second stage, at the end and at home: basis vectors become directions of
+    the site's own patches, and the last layer is tuned once more. The shared model stays as it is.
+    """
 
     warm_epochs: Epochs = 5
     last_epochs: Epochs = 12
+    project: bool = added(False)
 
 
 @METHODS.register("tesnet")
@@ -37,4 +45,9 @@ class TesNet(Method):
     def stages(self, run: schema.Run) -> tuple[Stage, ...]:
         """Warm, then joint and last layer."""
         del run
-        return make_basis_stages(self.options.warm_epochs, self.options.last_epochs)
+        options = self.options
+        stages = make_basis_stages(options.warm_epochs, options.last_epochs)
+        if not options.project:
+            return stages
+        end = (ProjectBasis(), make_last_phase(options.last_epochs))
+        return tuple(replace(stage, finish=end) for stage in stages)

@@ -23,14 +23,15 @@ ELSEWHERE = "seen at other sites only: not shown"
 
 @dataclass(frozen=True)
 class Patch:
-    """The patch nearest to a prototype: the training image, the box in it, the distance."""
+    """The patch nearest to a unit: the training image, the box in it, the squared distance where
+    units are compared by one."""
 
     unit: int
     row: int
     image: str  # its name
     pixels: npt.NDArray[np.uint8]  # [H, W, C]
     box: Box
-    distance: float
+    distance: float | None
 
 
 PatchFinder = Callable[[int], Patch | None]
@@ -70,7 +71,7 @@ def find_patches(run: Run, site: str | None, which: ModelKind, model: DeployedMo
         return Patches("no site was named: not shown")
     site_state = run.own(site, "local" if which == "local" else "personal")
     if ROW not in site_state or len(site_state[ROW]) != len(require_part_head(model.network).owner):
-        return Patches("no training patch was looked up for it")
+        return _look_up_patches(run, site, model)
     if which == "global" and not _is_same_model(model, run.model(site, "personal")):
         return Patches("the site's patches belong to its own model: not shown")
     rows = site_state[ROW].tolist()
@@ -83,6 +84,37 @@ def find_patches(run: Run, site: str | None, which: ModelKind, model: DeployedMo
     return Patches(ELSEWHERE, grounded, find)
 
 
+def _look_up_patches(run: Run, site: str, model: DeployedModel) -> Patches:
+    """Patches of a model whose units were never put onto any: for each unit the site's own training
+    image of its class in which it is most active. What the class looks like at this site."""
+    try:
+        federation = load_run_federation(run)
+    except (VitrailError, OSError) as err:
+        return Patches(f"the images of this run cannot be read here ({err})")
+    if site not in federation.sites:
+        return Patches("the site's images are not here: not shown")
+    rows = _find_most_active(model, federation, site)
+    grounded = frozenset(unit for unit, row in enumerate(rows) if row >= 0)
+    return Patches(ELSEWHERE, grounded, _make_finder(model, federation, site, rows, None))
+
+
+@torch.no_grad()
+def _find_most_active(model: DeployedModel, federation: Federation, site: str) -> list[int]:
+    """For each unit the row of the site's training image of its class that excites it most; -1
+    for a class that the site has no image of."""
+    head = require_part_head(model.network)
+    best = torch.full((len(head.owner),), -torch.inf)
+    rows = [-1] * len(head.owner)
+    for row in federation.sites[site].train.tolist():
+        units = torch.nonzero(head.owner == int(federation.images.labels[row]))[:, 0]
+        maps = head.maps(compute_features(model, np.array(federation.images.images[row])))[0]
+        peaks = maps[units].flatten(1).amax(1)
+        for unit, peak in zip(units.tolist(), peaks, strict=True):
+            if peak > best[unit]:
+                best[unit], rows[unit] = peak, row
+    return rows
+
+
 def _is_same_model(model: DeployedModel, other: DeployedModel) -> bool:
     """Whether two models look for the same: all tensors equal but the mask of what is in use."""
     skipped = {f"head.{name}" for name in model.network.head.statistics}
@@ -91,7 +123,11 @@ def _is_same_model(model: DeployedModel, other: DeployedModel) -> bool:
 
 
 def _make_finder(
-    model: DeployedModel, federation: Federation, site: str, rows: list[int], distances: list[float]
+    model: DeployedModel,
+    federation: Federation,
+    site: str,
+    rows: list[int],
+    distances: list[float] | None,
 ) -> PatchFinder:
     site_rows = federation.sites[site]
     allowed = set(site_rows.train.tolist()) | (
@@ -108,7 +144,7 @@ def _make_finder(
         maps = head.maps(compute_features(model, pixels))[0]
         box = find_box(maps[unit], (pixels.shape[0], pixels.shape[1]))
         name = str(federation.images.names[row])
-        return Patch(unit, row, name, pixels, box, distances[unit])
+        return Patch(unit, row, name, pixels, box, None if distances is None else distances[unit])
 
     return find
 

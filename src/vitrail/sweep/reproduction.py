@@ -15,7 +15,7 @@ from vitrail.sweep.checkout import require_experiments
 
 Scale = Literal["hour", "small", "paper"]
 
-# The tables are of runs from before copies were looked for.
+# Tables of runs from before copies were looked for; those that tune their rows came later.
 _AS_THEN = ("data.duplicates='ignore'", "data.conflicts='allow'")
 
 
@@ -55,8 +55,8 @@ def find_reproduction(name: str, scale: Scale, data: Path | None) -> Reproductio
         raise ConfigError(
             f"table {name!r} needs images", where="reproduce", hint=f"Add --data {needs.upper()}."
         )
-    is_leakage = "leakage" in tree
+    is_leakage, overrides = "leakage" in tree, () if "tune" in tree else _AS_THEN
     if data is None or needs == "folder":
-        return Reproduction(file, section, _AS_THEN, data, is_leakage)
+        return Reproduction(file, section, overrides, data, is_leakage)
     path = f"data.path={str(data.resolve())!r}"
-    return Reproduction(file, section, (*_AS_THEN, path), None, is_leakage)
+    return Reproduction(file, section, (*overrides, path), None, is_leakage)

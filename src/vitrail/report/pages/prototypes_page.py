@@ -64,7 +64,7 @@ def render_unit_card(unit: Unit, patches: Patches) -> Html:
         facts.append(f"weight to its class {format_number(unit.weight)}")
     if unit.also is not None:
         facts.append(f"also speaks for {unit.also[0]}, {format_number(unit.also[1])}")
-    if patch is not None:
+    if patch is not None and patch.distance is not None:
         facts.append(f"squared distance {format_number(patch.distance)}")
     tags = [el("span", tag, class_="tag bad") for tag in _list_tags(unit, patches)]
     lines = [el("small", fact) for fact in facts]
