@@ -43,7 +43,7 @@ class ProjectBasis:
             part = rows[start : start + CHUNK]
             z = F.normalize(compute_features(site.model.network, site.inputs, part), dim=1)
             z, labels = z.flatten(2), site.inputs.targets(part)
-            for label in labels.unique().tolist():
+            for label in sorted(set(labels.tolist())):
                 units = torch.nonzero(head.owner == label)[:, 0]
                 patches = z[labels == label].transpose(0, 1).flatten(1)  # [n, images x places]
                 cosine, at = (basis[units] @ patches).max(1)
