@@ -82,6 +82,7 @@ def main():
     print(f"look at  {report}   in any browser; nothing is loaded from elsewhere")
     print(f"         {out / 'birds.png'}   the five kinds of birds, which differ only in parts")
     print(NEXT_STEPS, end="")
+    print(f"\nask it, watch it, decide:  .venv/bin/vitrail serve {out}")
     return 0
 
 

@@ -164,6 +164,7 @@ FILES = {  # what the guides call a file of the reader's own
 }
 ELSEWHERE = {  # the first words of lines that other tests play, and why they are not played here
     "reproduce": "hours, with data that is downloaded; tests/experiments",
+    "serve": "does not end by itself; tests/live",
     "flower": "processes and ports; tests/flower",
     "attack runs/mine --attacks denoise": "needs a run that shares images; tests/attack",
     "attack RUN --attacks denoise": "needs a run that shares images; tests/attack",
@@ -179,6 +180,7 @@ FEWER = {  # words that make a line small
 }
 GUIDES = (
     "README.md",
+    "docs/how-to/ask-watch-and-decide.md",
     "docs/how-to/attack-a-run.md",
     "docs/how-to/audit-a-federation.md",
     "docs/how-to/debias-a-federation.md",

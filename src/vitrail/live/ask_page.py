@@ -224,7 +224,7 @@ def _render_evidence(answer: Answer, asked: LinkedQuestion) -> Html:
     blocks = []
     for entry, switches in zip(answer.evidence, answer.switches):
         shown = round_contributions(entry) if answer.has_parts else [entry.logit]
-        largest = max((abs(value) for value in shown), default=0.0)
+        largest = max((abs(v) for v in (shown[:-1] if answer.has_parts else shown)), default=0.0)
         rows = [
             _render_row(at, row, value, largest, switch, entry.name)
             for at, (row, value, switch) in enumerate(

@@ -1,0 +1,245 @@
+"""The live pages in a real browser: paint, argue, decide, watch, by keyboard; nothing foreign."""
+
+import io
+import json
+import shutil
+import threading
+
+import numpy as np
+import pytest
+from PIL import Image
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+import vitrail
+
+pytestmark = pytest.mark.very_slow
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+DRIVER = shutil.which("chromedriver")
+RUN = "/run/runs.myth"
+
+
+@pytest.fixture(scope="module")
+def page(served):
+    if not (BROWSER and DRIVER):
+        pytest.skip("BROWSER NOT TESTED: install chromium and chromium-driver")
+    options = Options()
+    options.binary_location = BROWSER
+    for word in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1280,1000",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    ):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.get(served.access.link)
+    yield driver
+    driver.quit()
+
+
+def wait(page, condition):
+    return WebDriverWait(page, 30).until(lambda _: condition())
+
+
+def read_sum(page):
+    """The parts and the logit of the first class, as the page prints them."""
+    block = page.find_element("css selector", ".why-block")
+    values = [e.text for e in block.find_elements("css selector", "[data-value]")]
+    total = block.find_element("css selector", "[data-logit]").text
+    return [float(v.replace("\N{MINUS SIGN}", "-")) for v in values], float(
+        total.replace("\N{MINUS SIGN}", "-")
+    )
+
+
+def check_sum(page):
+    parts, total = read_sum(page)
+    assert abs(sum(parts) - total) < 1e-6
+    return tuple(parts)
+
+
+def open_ask(page, served, query=""):
+    page.get(f"{served.base}{RUN}/ask{query}")
+    wait(page, lambda: page.find_elements("css selector", ".why-block"))
+    wait(page, lambda: not page.find_elements("css selector", "[data-again]"))
+    return page
+
+
+def count_asked(page):
+    return int(page.execute_script("return document.documentElement.dataset.asked ?? 0"))
+
+
+def after_change(page, act):
+    before = count_asked(page)
+    act()
+    wait(page, lambda: count_asked(page) > before)
+
+
+def check_quiet(page, served):
+    """No complaint of the browser, and nothing asked for elsewhere."""
+    assert [e for e in page.get_log("browser") if e["level"] == "SEVERE"] == []
+    script = "return performance.getEntriesByType('resource').map(e => e.name)"
+    for name in page.execute_script(script):
+        assert name.startswith((served.base, "data:", "blob:")), name
+
+
+def test_an_image_is_dropped_painted_argued_with_and_still_adds_up(page, served, tmp_path):
+    open_ask(page, served)
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    field = page.find_element("id", "file")
+    after_change(page, lambda: field.send_keys(str(tmp_path / "a.png")))
+    assert "image=up-" in page.current_url
+    plain = check_sum(page)
+    stage = page.find_element("id", "stage")
+    drag = ActionChains(page).move_to_element_with_offset(stage, -60, -40).click_and_hold()
+    after_change(page, drag.move_by_offset(90, 60).release().perform)
+    painted = check_sum(page)
+    assert painted != plain and "cover=" in page.current_url
+    assert page.find_elements("css selector", "#overlay .painted")
+    button = page.find_element("css selector", "[data-off]")
+    after_change(page, button.click)
+    assert check_sum(page) != painted and "without=" in page.current_url
+    address = page.current_url
+    said = page.find_element("id", "answer").text
+    open_ask(page, served, "?" + address.split("?")[1])
+    assert page.find_element("id", "answer").text == said  # a state is an address
+    model = Select(page.find_element("id", "model"))
+    after_change(page, lambda: model.select_by_value("personal"))
+    check_sum(page)
+    after_change(page, page.find_element("id", "reset").click)
+    check_quiet(page, served)
+
+
+def test_all_of_it_by_keyboard(page, served):
+    open_ask(page, served)
+    plain = check_sum(page)
+    page.execute_script("document.activeElement.blur(); document.body.focus()")
+    for _ in range(60):
+        ActionChains(page).send_keys(Keys.TAB).perform()
+        if page.switch_to.active_element.get_attribute("id") == "add":
+            break
+    after_change(page, lambda: ActionChains(page).send_keys(Keys.ENTER).perform())
+    covered = check_sum(page)
+    assert covered != plain
+    field = page.find_element("css selector", "#regions input")
+    field.send_keys(Keys.ARROW_UP * 3)
+    after_change(page, lambda: field.send_keys(Keys.TAB))
+    check_sum(page)
+    off = page.find_element("css selector", "[data-off]")
+    off.send_keys("")
+    after_change(page, lambda: off.send_keys(Keys.SPACE))
+    assert "without=" in page.current_url
+    check_quiet(page, served)
+
+
+def test_a_region_is_redrawn_and_a_decision_is_kept(page, served, live_runs):
+    page.get(f"{served.base}{RUN}/audit")
+    form = page.find_element("css selector", "form.decide")
+    for name, value in (("left", 1), ("top", 2), ("right", 9), ("bottom", 10)):
+        field = form.find_element("name", name)
+        field.clear()
+        field.send_keys(str(value))
+    Select(form.find_element("name", "verdict")).select_by_value("biased")
+    form.find_element("name", "note").send_keys("a <b>mark</b>")
+    form.find_element("name", "by").send_keys("the radiologist")
+    form.find_element("css selector", "button").click()
+    wait(page, lambda: "the radiologist" in page.page_source)
+    decided = json.loads((live_runs / "myth" / "audit-decided.json").read_text())
+    entries = [e for site in decided["sites"] for e in site["classes"] if "decided" in e]
+    assert entries[0]["box"] == [1, 2, 9, 10] and entries[0]["verdict"] == "biased"
+    assert entries[0]["decided"]["note"] == "a <b>mark</b>" and entries[0]["decided"]["at"]
+    assert not page.find_elements("css selector", "main .note b")
+    page.find_element("id", "remedy").click()
+    wait(page, lambda: page.find_elements("css selector", "[data-live]"))
+    WebDriverWait(page, 120).until(lambda _: "all of them" in page.page_source)
+    check_quiet(page, served)
+
+
+def test_curves_move_while_a_run_trains(page, serve_runs, tmp_path, tiny_config):
+    go = threading.Event()
+    config = tiny_config(run={"rounds": 3, "local_epochs": 1}, method={"name": "fedavg"})
+
+    def on_round(progress):
+        if progress.round >= 1:
+            go.wait(60)
+
+    run = threading.Thread(
+        target=vitrail.run, args=(config, tmp_path / "runs" / "now"), kwargs={"on_round": on_round}
+    )
+    run.start()
+    while not (tmp_path / "runs" / "now" / "server" / "card.json").exists():
+        run.join(0.1)
+    served = serve_runs(tmp_path / "runs")
+    page.get(served.access.link)
+    page.get(f"{served.base}/run/runs.now")
+    wait(page, lambda: "1 of 3" in page.find_element("id", "state").text)
+    assert "running" in page.find_element("id", "state").text
+    assert page.find_element("id", "stop").is_displayed()
+    go.set()
+    run.join(60)
+    wait(page, lambda: "finished" in page.find_element("id", "state").text)
+    assert "3 of 3" in page.find_element("id", "state").text
+    check_quiet(page, served)
+
+
+@pytest.mark.parametrize("path", ["/", RUN, f"{RUN}/ask", f"{RUN}/browse", f"{RUN}/audit",
+                                  f"{RUN}/leaves", f"{RUN}/parts"])  # fmt: skip
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_page_is_accessible_and_fits(page, served, path, width):
+    from axe_selenium_python import Axe
+
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 640}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    page.get(served.access.link)
+    page.get(served.base + path)
+    if path.endswith("ask"):
+        wait(page, lambda: page.find_elements("css selector", ".why-block"))
+        wait(page, lambda: not page.find_elements("css selector", "[data-again]"))
+    axe = Axe(page)
+    axe.inject()
+    serious = [
+        (v["id"], [n["html"][:120] for n in v["nodes"]][:3])
+        for v in axe.run()["violations"]
+        if v["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+    assert not page.execute_script("return document.documentElement.scrollWidth > innerWidth")
+    assert [e for e in page.get_log("browser") if e["level"] == "SEVERE"] == []
+    page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_scan_is_an_image_too(served, live_runs):
+    import httpx
+    import pydicom
+    from pydicom.dataset import FileMetaDataset
+    from pydicom.uid import ExplicitVRLittleEndian, generate_uid
+
+    scan = pydicom.Dataset()
+    scan.file_meta = FileMetaDataset()
+    scan.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    scan.file_meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.7"
+    scan.file_meta.MediaStorageSOPInstanceUID = generate_uid()
+    scan.SOPClassUID = scan.file_meta.MediaStorageSOPClassUID
+    scan.SOPInstanceUID = scan.file_meta.MediaStorageSOPInstanceUID
+    scan.Rows = scan.Columns = 32
+    scan.SamplesPerPixel, scan.PhotometricInterpretation = 1, "MONOCHROME2"
+    scan.BitsAllocated, scan.BitsStored, scan.HighBit, scan.PixelRepresentation = 16, 12, 11, 0
+    scan.PixelData = (np.arange(1024, dtype=np.uint16) * 4 % 4096).tobytes()
+    buffer = io.BytesIO()
+    scan.save_as(buffer, enforce_file_format=True)
+    upload = httpx.post(f"{served.base}/upload", headers=served.headers, content=buffer.getvalue())
+    query = {"image": upload.json()["image"]}
+    answer = httpx.get(
+        f"{served.base}{RUN}/answer.json", headers=served.headers, params=query, timeout=60
+    )
+    assert answer.status_code == 200 and answer.json()["size"] == [32, 32]
