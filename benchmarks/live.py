@@ -1,6 +1,6 @@
 """Latency of cover-and-ask at 224 pixels, start-up beyond torch, memory over 1,000 asks.
 
-    python benchmarks/live.py
+python benchmarks/live.py
 """
 
 import resource
