@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from vitrail.cli.app import app
 from vitrail.config import dump
-from vitrail.errors import ConfigError, RunError
+from vitrail.errors import RunError
 from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.envelope import seal, unseal
 from vitrail.flower.keys import make_keys
@@ -82,13 +82,6 @@ def test_given_noise_is_counted_as_the_epsilon_it_costs(birds):
     policy = SitePolicy(epsilon=8)
     assert breaches(birds, policy, noisy(0.3)) == ["epsilon"]
     assert breaches(birds, policy, noisy(50.0)) == []
-
-
-def test_a_lifetime_budget_is_refused_as_long_as_nobody_counts_it(birds, tmp_path):
-    home = birds.home("north", tmp_path)
-    home.file.write_text(home.file.read_text() + "[policy]\nlifetime_epsilon = 3.0\n")
-    with pytest.raises(ConfigError, match=r"lifetime_epsilon.*would promise what nobody checks"):
-        SiteConfig.open(home.file)
 
 
 def test_terms_that_break_a_policy_are_refused_before_an_image_is_read(
@@ -223,7 +216,7 @@ def test_the_policy_of_the_guide_is_one(birds, tmp_path, project):
     home = birds.home("north", tmp_path)
     home.file.write_text(home.file.read_text() + "[policy]\n" + textwrap.dedent(block) + "\n")
     policy = SiteConfig.open(home.file).policy
-    assert policy.model_fields_set == set(SitePolicy.model_fields) - {"lifetime_epsilon"}
+    assert policy.model_fields_set == set(SitePolicy.model_fields)
 
 
 def test_a_policy_that_was_tightened_ends_a_run_that_has_begun(birds, tmp_path):

@@ -33,6 +33,8 @@ COMMANDS = {
     "reproduce": "Make a results table again: the same grid, the same command as in the docs.",
     "explain": "Show the parts a prediction rests on, in numbers that add up to the logit.",
     "audit": "Find out which site taught the model something it should not know.",
+    "budget": "Show what all runs have spent on a site's images, on which, and what a planned run "
+    "costs.",
     "ledger": "Show what left each site: how much, by which mechanism, under which guarantee.",
     "fidelity": "Compare the explanations of runs with those of a run without a defense, image by "
     "image.",

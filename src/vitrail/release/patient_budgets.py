@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from vitrail.data.patients import PatientCount
-from vitrail.release.accounting.accountant import Event
 from vitrail.release.accounting.group_privacy import compute_group_epsilon
 from vitrail.release.accounting.promise import read_events
 from vitrail.release.defenses.defense import Defense
@@ -77,17 +76,12 @@ def plan_patient_budgets(
     for defense in defenses:
         if isinstance(defense, PrivateDefense) and is_one_image(defense.protects()):
             epsilon = compute_group_epsilon(
-                _plan_noise(defense, site, examples), patients.largest, defense.options.delta
+                defense.plan_noise(site, examples), patients.largest, defense.options.delta
             )
             delta = defense.options.delta
             budget = PatientBudget(site, defense.name, patients.largest, epsilon, delta, True)
             budgets.append(budget)
     return budgets
-
-
-def _plan_noise(defense: PrivateDefense, site: str, examples: int) -> list[Event]:
-    factor = defense.multiplier(site, examples)
-    return [replace(e, noise=e.noise * factor) for e in defense.plan_events(examples)]
 
 
 def find_largest_patient(lines: Iterable[Line]) -> int:

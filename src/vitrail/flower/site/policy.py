@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from vitrail.config.section import Section
 
@@ -24,7 +24,9 @@ class SitePolicy(Section):
     delta: Annotated[float, Field(gt=0, lt=1)] | None = None
     """The largest delta of a run."""
     lifetime_epsilon: Annotated[float, Field(gt=0)] | None = None
-    """The largest epsilon over all runs on the same images; not available yet."""
+    """The largest epsilon over all runs on one image, or on one patient where they are known."""
+    lifetime_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    """The delta at which all runs are added up."""
     units: tuple[Unit, ...] | None = None
     """Whom a proof must hide to count: "image", "patient", "site"."""
     mechanisms: tuple[str, ...] | None = None
@@ -49,16 +51,6 @@ class SitePolicy(Section):
     """The largest share of one site, this one or another, in a sum."""
     signers: tuple[str, ...] = ()
     """Who must have signed the terms, by the names of public keys in the site's folder of keys."""
-
-    @field_validator("lifetime_epsilon")
-    @classmethod
-    def _refuse_lifetime(cls, value: float | None) -> float | None:
-        if value is not None:
-            raise ValueError(
-                "nothing adds up what several runs spend on the same images yet, so this line "
-                "would promise what nobody checks: take it out, and give epsilon for each run"
-            )
-        return value
 
     @property
     def is_empty(self) -> bool:

