@@ -23,6 +23,7 @@ from vitrail.report.pages.page_elements import (
     image_from_array,
     to_data_uri,
 )
+from vitrail.report.training_patches import Patches
 from vitrail.runs.ask_model import Answer, Question
 from vitrail.runs.open_image import OpenedImage, open_any_image
 
@@ -150,7 +151,9 @@ def render_answer(live: LiveRun, asked: LinkedQuestion, answer: Answer) -> Html:
     """The part of the page that follows every change; its data tell the script what to draw."""
     entry = answer.evidence[0]
     marks = _draw_marks(answer, asked)
-    is_soon = live.calibrate_soon(live.choose_asker(asked.model))
+    asker = live.choose_asker(asked.model)
+    is_soon = live.calibrate_soon(asker)
+    patches = live.find_patches(asker) if answer.has_parts else Patches("")
     links = [
         el(
             "a",
@@ -176,7 +179,7 @@ def render_answer(live: LiveRun, asked: LinkedQuestion, answer: Answer) -> Html:
                 data_again=is_soon,
             ),
             _render_chances(answer, asked),
-            _render_evidence(answer, asked),
+            _render_evidence(answer, patches),
             _render_off(asked),
             el("p", "Download ", join(links, " \N{MIDDLE DOT} "), class_="soft downloads"),
         ]
@@ -220,13 +223,13 @@ def _render_chances(answer: Answer, asked: LinkedQuestion) -> Html:
     return join([el("dl", *rows, class_="chances"), more])
 
 
-def _render_evidence(answer: Answer, asked: LinkedQuestion) -> Html:
+def _render_evidence(answer: Answer, patches: Patches) -> Html:
     blocks = []
     for entry, switches in zip(answer.evidence, answer.switches):
         shown = round_contributions(entry) if answer.has_parts else [entry.logit]
         largest = max((abs(v) for v in (shown[:-1] if answer.has_parts else shown)), default=0.0)
         rows = [
-            _render_row(at, row, value, largest, switch, entry.name)
+            _render_row(at, row, value, largest, switch, entry.name, patches)
             for at, (row, value, switch) in enumerate(
                 zip(entry.contributions, shown, switches, strict=True)
             )
@@ -246,7 +249,6 @@ def _render_evidence(answer: Answer, asked: LinkedQuestion) -> Html:
         blocks.append(
             el("div", el("h2", title), note, *rows, total, class_="why-block", data_sum=True)
         )
-    del asked
     return join(blocks)
 
 
@@ -257,6 +259,7 @@ def _render_row(
     largest: float,
     switch: int | tuple[int, int] | None,
     class_name: str,
+    patches: Patches,
 ) -> Html:
     if row.part == OTHER:
         words: object = f"{row.units} more parts"
@@ -278,12 +281,24 @@ def _render_row(
         )  # fmt: skip
     return el(
         "div",
-        el("span", words, terms),
+        el("span", _render_patch(row, patches), el("span", words, terms), class_="part-name"),
         el("span", draw_bar(value, largest), class_="bar-cell"),
         el("span", format_number(value), class_="value", data_value=True),
         button,
         class_="part",
     )
+
+
+def _render_patch(row: Contribution, patches: Patches) -> Html | None:
+    """The training patch that a part was learned from, cut out of its image."""
+    patch = patches.get(None if row.map is None else row.unit)
+    if patch is None:
+        return None
+    x0, y0, x1, y1 = patch.box
+    cut = image_from_array(patch.pixels).crop((x0, y0, x1, y1))
+    cut.thumbnail((96, 96))
+    return el("img", src=to_data_uri(cut), alt=f"learned from: {row.part}", class_="patch",
+              title="the training patch that this part was learned from")  # fmt: skip
 
 
 def _render_off(asked: LinkedQuestion) -> Html | None:

@@ -15,6 +15,7 @@ import numpy as np
 from vitrail.engine.federation import Federation
 from vitrail.errors import RunError, VitrailError
 from vitrail.report.run_record import RunRecord
+from vitrail.report.training_patches import Patches, find_patches
 from vitrail.report.viewer import Rows, Viewer, select_rows
 from vitrail.runs.ask_model import Asker, get_asker
 from vitrail.runs.opened_run import ModelKind, Run
@@ -35,6 +36,7 @@ class LiveRun:
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _federation: Federation | None = None
     _predictions: dict[Any, Any] = field(default_factory=dict)
+    _patches: dict[Any, Patches] = field(default_factory=dict)
     _calibrating: dict[int, threading.Thread] = field(default_factory=dict)
 
     @property
@@ -93,6 +95,15 @@ class LiveRun:
     def _calibrate(self, asker: Asker) -> None:
         with suppress(VitrailError, OSError):
             asker.ensure_calibrated(self.load_federation())
+
+    def find_patches(self, asker: Asker) -> Patches:
+        """The training patches of a model, where they are this site's or public."""
+        site = self.home if self.may_see and self.run.end != "coordinator" else None
+        key = (asker.which, asker.site, self.run.round)
+        with self._lock:
+            if key not in self._patches:
+                self._patches[key] = find_patches(self.run, site, asker.which, asker.model)
+            return self._patches[key]
 
     @property
     def home(self) -> str:
