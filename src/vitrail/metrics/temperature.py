@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
 Floats = npt.NDArray[np.float64]
@@ -18,6 +17,8 @@ _LOW, _HIGH = 0.05, 20.0  # beyond these a fit says that there is nothing to fit
 
 def fit_temperature(logits: Floats, labels: Integers) -> float:
     """The temperature T with the least negative log-likelihood under softmax(logits / T)."""
+    from scipy.optimize import minimize_scalar  # half a second, and most never need it
+
     values = np.asarray(logits, np.float64)
     if len(values) == 0:
         raise ValueError("a temperature cannot be fitted to no images")

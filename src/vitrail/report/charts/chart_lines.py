@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vitrail.report.charts.drawing import Drawing, Mark, Path, Plot, Point, Shape, Text, line
+from vitrail.report.charts.label_places import spread_labels
 from vitrail.report.charts.palette import DASHES, SERIES
 from vitrail.report.charts.scale import (
     Scale,
@@ -15,7 +16,6 @@ from vitrail.report.charts.scale import (
     pad_range,
     shorten_text,
 )
-from vitrail.report.figures.curves import spread_labels
 
 _MOST_POINTS = 3000  # places to hover over in one figure
 _LABELS = 12  # lines beyond this many have no name at their end

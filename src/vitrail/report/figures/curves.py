@@ -18,6 +18,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import write_bytes
 from vitrail.metrics.method_tests import Histories, History
+from vitrail.report.charts.label_places import spread_labels
 
 # Okabe and Ito's colors without the yellow, which white paper swallows. Lines also differ in
 # dashes and marks, so that no two of the first twelve look alike in gray.
@@ -81,43 +82,6 @@ def summarize_history(history: History | Mapping[Hashable, History]) -> Curve:
     mean = [float(np.mean(values[r])) for r in rounds]
     sd = [float(np.std(values[r], ddof=1)) if len(values[r]) > 1 else math.nan for r in rounds]
     return Curve(rounds, mean, sd)
-
-
-def spread_labels(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places at least `gap` apart, in the order of `wanted` and as near to it as fits low..high.
-
-    Groups of names that would overlap are laid out evenly around their common mean; if all of
-    them together do not fit, the gap shrinks.
-    """
-    if len(wanted) > 1:
-        gap = min(gap, (high - low) / (len(wanted) - 1))
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    groups: list[list[int]] = []
-    for i in order:
-        groups.append([i])
-        while len(groups) > 1 and _is_overlapping(groups[-2], groups[-1], wanted, gap, low, high):
-            groups[-2:] = [groups[-2] + groups[-1]]
-    places = [0.0] * len(wanted)
-    for group in groups:
-        start = _compute_start(group, wanted, gap, low, high)
-        for step, i in enumerate(group):
-            places[i] = start + step * gap
-    return places
-
-
-def _compute_start(
-    group: list[int], wanted: Sequence[float], gap: float, low: float, high: float
-) -> float:
-    length = (len(group) - 1) * gap
-    middle = sum(wanted[i] for i in group) / len(group)
-    return min(max(middle - length / 2, low), high - length)
-
-
-def _is_overlapping(
-    below: list[int], above: list[int], wanted: Sequence[float], gap: float, low: float, high: float
-) -> bool:
-    top = _compute_start(below, wanted, gap, low, high) + (len(below) - 1) * gap
-    return _compute_start(above, wanted, gap, low, high) < top + gap - 1e-12
 
 
 def _draw_figure(
