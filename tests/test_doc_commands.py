@@ -252,6 +252,8 @@ def test_a_guide_can_be_followed(name, project, desk, tmp_path, command):
             words[1] = "grid.toml"
         if words[:2] == ["tune", "FILE.toml"]:
             words[1] = "tune.toml"
+        if "CLASS" in words:
+            words[words.index("CLASS")] = vitrail.load(desk / "RUN").classes[0]
         if "--consensus" in words:
             words[1] = "SUBSPACES"
         words = [path for word in words for path in sorted(expand_word(word)) or [word]]
