@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vitrail.config import Config
     from vitrail.engine.run import Progress
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["__version__", "compare", "extend", "load", "resume", "run", "withdraw"]
 
 

@@ -46,6 +46,10 @@ COMMANDS = {
     "personalize": "Tune the head at one site; the global model stays as it was.",
     "preview": "Show original, heatmap, mask and shared image of each site. Nothing leaves any "
     "site.",
+    "verify": "Check that an exported model is that of a run: file, configuration, ledgers, "
+    "numbers.",
+    "forget": "Delete run folders or the cache, and say what remains elsewhere.",
+    "doctor": "Say what is installed, which extras work, and what the machine has. Sends nothing.",
     "config": "Configuration files.",
     "data": "Look at images before anything is trained.",
     "flower": "Real federations on Flower: keys, server, site, terms, policy, check, status.",

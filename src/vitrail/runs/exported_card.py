@@ -18,6 +18,7 @@ from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.methods import make_method
 from vitrail.runs.ledgers import SiteLedger, is_formal
 from vitrail.runs.opened_run import Run
+from vitrail.runs.provenance import make_provenance
 
 FORMAT = "vitrail-model/1"
 AUDIT_FILE = "audit.json"
@@ -35,6 +36,7 @@ def make_card(run: Run, site: str | None = None) -> dict[str, Any]:
         "format": FORMAT,
         "classes": list(run.classes),
         "run": compute_run_digest(run),
+        "provenance": make_provenance(run),
         "audit": summarize_audit(run),
         "guarantee": summarize_guarantee(run),
         "input": {
