@@ -1,6 +1,6 @@
 """Seconds of a round over Flower against the engine's, on the same work.
 
-    python benchmarks/flower_overhead.py [--images 1600] [--epochs 10] [--rounds 11] [--repeats 1]
+    python benchmarks/flower_overhead.py [--images 1100] [--epochs 8] [--rounds 11] [--repeats 1]
 
 Two sites, images of 3x32x32, ResNet8, FedAvg. The engine plays them in two worker processes; the
 federation is a coordinator and two sites as processes of their own on loopback, with TLS and node
@@ -277,7 +277,7 @@ def _find_least(work: Callable[[], object], tries: int = 5) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name, value in (("images", 1600), ("epochs", 10), ("rounds", 11), ("repeats", 1)):
+    for name, value in (("images", 1100), ("epochs", 8), ("rounds", 11), ("repeats", 1)):
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args()
     torch.set_num_threads(1)

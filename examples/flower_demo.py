@@ -85,10 +85,12 @@ def start_sites(root, port):
     for site in SITES:
         here = root / site
         keys = str(root / "keys" / "sites" / site)
-        file = write_site(here / f"{site}.site.toml", site, here / "images")
-        file.write_text(file.read_text() + POLICY)
+        file = here / f"{site}.site.toml"
+        if not file.exists():
+            file = write_site(file, site, here / "images")
+            file.write_text(file.read_text() + POLICY)
         words = ("--server", f"localhost:{port}", "--file", file.name, "--keys", keys)
-        log = (root / f"{site}.log").open("wb")
+        log = (root / f"{site}.log").open("ab")
         nodes.append(start_vitrail("flower", "site", *words, "--yes", "--once", cwd=here, out=log))
     return nodes
 
@@ -108,6 +110,9 @@ def main():
         words = ("--keys", "keys", "--port", port)
         greedy = ("greedy.toml", "--out", "refused")
         run_vitrail("flower", "server", *greedy, *words, cwd=root, refused=True)
+        codes = [node.wait(60) for node in nodes]
+        print(f"The sites took no part and left with the codes {codes}.\n", flush=True)
+        nodes = start_sites(root, port)
         run_vitrail("flower", "server", "federation.toml", "--out", "run", *words, cwd=root)
         for node in nodes:
             node.wait(120)

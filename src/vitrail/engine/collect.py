@@ -85,8 +85,9 @@ class Collector:
 
     def ask(
         self, sites: Sequence[str], total: Total, masks: Mapping[str, MaskRequest] | None = None
-    ) -> dict[str, Reply]:
-        """One message to each site; the replies of those whose update counts."""
+    ) -> dict[str, str]:
+        """One message to each site; the signatures of those whose update counts. An update is let
+        go as soon as it is added up: memory does not grow with the sites."""
         round_, count = self.ctx.round, len(self.server.roster)
         assets = self.server.list_asset_digests()
         due = (round_ - 1) % self.plan.config.run.evaluate_every == 0
@@ -102,7 +103,7 @@ class Collector:
             if isinstance(reply, MissingReply):
                 self.report.dropped[task.site] = reply.reason
             elif self._take(task, reply, total):
-                counted[task.site] = reply
+                counted[task.site] = reply.signature
         return counted
 
     def _take(self, task: Task, reply: Reply, total: Total) -> bool:
@@ -172,8 +173,7 @@ class SecureLink:
         """The turns of an attempt, in the order of dispatch."""
         self.total = self.collector.make_masked_sum()
         order = [site for site in self.collector.weights if site in requests]
-        replies = self.collector.ask(order, self.total, requests)
-        return self.total, {site: reply.signature for site, reply in replies.items()}
+        return self.total, self.collector.ask(order, self.total, requests)
 
 
 def _without_tensors(update: Update) -> Update:

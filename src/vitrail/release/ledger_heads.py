@@ -94,8 +94,8 @@ class HeadFile:
         """The last head of each site."""
         return {head.site: head for head in self.read()}
 
-    def append(self, head: KeptHead) -> None:
-        """Add a head, on the disk before anything else happens."""
+    def append(self, head: KeptHead, durable: bool = True) -> None:
+        """Add a head; a durable one is on the disk before anything else happens."""
         raw = (json.dumps(head.model_dump(exclude_defaults=True)) + "\n").encode()
         with report_write_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,9 +106,16 @@ class HeadFile:
                     os.ftruncate(handle, end)
                 while raw:
                     raw = raw[os.write(handle, raw) :]
-                os.fsync(handle)
+                if durable:
+                    os.fsync(handle)
             finally:
                 os.close(handle)
+
+    def sync(self) -> None:
+        """Bring every head to the disk."""
+        if self.path.exists():
+            with report_write_errors(self.path), self.path.open("rb") as handle:
+                os.fsync(handle.fileno())
 
 
 def find_setback(before: Head | None, now: Head) -> str:

@@ -52,6 +52,10 @@ class HeadKeeper:
             return MissingReply(f"its message was refused: {err}")
         return message
 
+    def sync(self) -> None:
+        """Bring the heads of a round to the disk, once for all sites, before any is sent back."""
+        self.file.sync()
+
     def _take(self, site: str, round_: int, raw: Any) -> None:
         told = read_told_head(raw)
         key = b""
@@ -76,7 +80,7 @@ class HeadKeeper:
                 **told.model_dump() if key else {"lines": told.lines, "hash": told.hash},
             )
         )
-        self.file.append(self._latest[site])
+        self.file.append(self._latest[site], durable=False)
 
     @staticmethod
     def _read_public(keys: Keys, site: str) -> bytes:

@@ -404,6 +404,7 @@ class RemotePool:
             if closing and isinstance(letter, OpenedMessage) and "told" in letter.body:
                 self._take_audit_table(site, letter.body["told"])
             yield self._read_reply(letter)
+        heads.sync()
         if closing:
             write_json(self.post.folder.server / CLOSED_FILE, answered)
         if self._told:

@@ -18,7 +18,10 @@ def put_in_order(
         waiting: dict[str, Path | MissingReply] = {}
         position = 0
         for number, (site, answer) in enumerate(answers):
-            if isinstance(answer, bytes):
+            if position < len(sites) and sites[position] == site:
+                yield site, answer
+                position += 1
+            elif isinstance(answer, bytes):
                 path = Path(scratch) / str(number)
                 path.write_bytes(answer)
                 waiting[site] = path
