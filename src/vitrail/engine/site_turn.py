@@ -18,6 +18,7 @@ from vitrail.config import Config, to_stored_tree
 from vitrail.config.added_keys import drop_old_values
 from vitrail.data.augment import apply_view as turned
 from vitrail.data.partition.partition import SiteRows
+from vitrail.engine.class_watch import watch_classes
 from vitrail.engine.data_pins import digest_images
 from vitrail.engine.plan import Plan, StagePlan
 from vitrail.engine.storage.asset_store import AssetStore
@@ -25,11 +26,12 @@ from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.engine.storage.stored_answers import StoredAnswers
 from vitrail.engine.tasks import Reply, RoundMessage, Task
 from vitrail.errors import RunError
-from vitrail.local.evaluate import compute_logits, evaluate
+from vitrail.local.evaluate import compute_logits
 from vitrail.local.inputs import Inputs, Rows
 from vitrail.local.session import Context, Metrics, Result, Site
 from vitrail.local.terms import Terms
 from vitrail.methods import METHODS
+from vitrail.metrics.classification import compute_classification_metrics
 from vitrail.models.flat import FlatModel
 from vitrail.models.network import Network
 from vitrail.release import DEFENSES
@@ -115,7 +117,7 @@ class Host:
         for phase in stage.stage.last if task.closing else stage.stage.arrive:
             metrics |= phase(site, ctx)
         if task.evaluate:
-            metrics |= self._evaluate(site)
+            metrics |= self._evaluate(site, task)
         if task.closing:
             StateFile(folder.path).forget()  # masks can be taken off nothing any more
             if stage.stage.last or stage.home:
@@ -276,9 +278,16 @@ class Host:
             self._assets[digest] = folder.assets.get(digest)
         return {name: self._assets[digest].tensors for name, digest in task.assets.items()}
 
-    def _evaluate(self, site: Site) -> dict[str, float | None]:
-        rows = site.rows.test
-        metrics = evaluate(self.model.network, self.inputs, rows, len(self.plan.classes))
+    def _evaluate(self, site: Site, task: Task) -> dict[str, float | None]:
+        """The received model's figures; what became of each class stays in the site's folder."""
+        rows, classes = site.rows.test, self.plan.classes
+        labels = self.inputs.labels[rows]
+        logits = torch.empty(0, len(classes))
+        if len(rows):
+            logits = compute_logits(self.model.network, self.inputs, rows)
+            folder = SiteFolder(self.folder, task.site).path
+            watch_classes(folder, task.round - 1, labels, logits.argmax(1).numpy(), classes)
+        metrics = compute_classification_metrics(logits, labels, len(classes))
         metrics["test_examples"] = metrics.pop("examples")
         return metrics | self.model.network.compute_metrics()
 

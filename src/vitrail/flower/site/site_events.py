@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from vitrail.engine.class_watch import read_watch
 from vitrail.engine.release_summary import format_size
 from vitrail.engine.storage.run_folder import RunFolder
+from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.flower.envelope import OpenedMessage, Shares
 from vitrail.flower.events import EVENTS_FILE, EventLog
 from vitrail.flower.site.site_config import SiteConfig
@@ -36,8 +38,19 @@ def write_answered(config: SiteConfig, message: OpenedMessage) -> None:
         figures = collect_figures(folder, config.name, task["round"])
         text = describe_turn(task["round"], bool(task["closing"]), figures)
         facts = {"round": task["round"], **figures}
+        write_drops(config, run, task["round"])
     open_events(config).write(kind, text, run=run, **facts)
     folder.log(text)
+
+
+def write_drops(config: SiteConfig, run: str, round_: int) -> None:
+    """Warn the operator where the model that came has unlearned a class; nobody else hears it."""
+    folder = config.run_folder(run)
+    seen = read_watch(SiteFolder(folder.path, config.name).path)
+    for drop in seen[-1]["drops"] if seen and seen[-1]["round"] == round_ - 1 else ():
+        text = f"round {round_}: the model that came has unlearned {drop}"
+        open_events(config).write("warning", text, run=run, round=round_)
+        folder.log(text)
 
 
 def write_trouble(config: SiteConfig, run: str, kind: str, sentence: str) -> None:
