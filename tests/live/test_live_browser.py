@@ -42,6 +42,8 @@ def page(served):
         options.add_argument(word)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    calm = [{"name": "prefers-reduced-motion", "value": "reduce"}]  # scrolling takes no time
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": calm})
     driver.get(served.access.link)
     yield driver
     driver.quit()

@@ -144,7 +144,7 @@ def _render_matrix(live: LiveRun, labels: np.ndarray, predicted: np.ndarray) -> 
             label = f"{number} images of {name} taken for {other}"
             tone = 85 * number / totals[true]
             link = el("a", number, href=f"?{query}", aria_label=label) if number else ""
-            style = f"background:color-mix(in srgb,var(--for) {tone * 0.4:.0f}%,transparent)"
+            style = f"background:rgba(86,150,200,{0.4 * tone / 100:.2f})"
             cells.append(el("td", link, style=style))
         rows.append(el("tr", el("th", name, scope="row"), *cells))
     heads = [el("th", "true class", scope="col"), *(el("th", c, scope="col") for c in classes)]
