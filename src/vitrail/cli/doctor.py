@@ -20,6 +20,7 @@ EXTRAS = {  # the packages that an extra brings, by the name they are imported u
     "privacy": ("dp_accounting",),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
     "flower": ("flwr", "cryptography", "fastapi", "httpx", "uvicorn"),
+    "live": ("starlette", "uvicorn"),
     "frames": ("pandas",),
 }
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
