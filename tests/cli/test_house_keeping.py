@@ -66,3 +66,17 @@ def project_extras():
     project = Path(__file__).resolve().parents[2] / "pyproject.toml"
     extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
     return set(extras) - {"dev", "docs", "all"}
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_dossier_tells_what_left_and_marks_what_it_cannot_know(tiny, command, tmp_path, private):
+    budget = {"defenses": ["client-dp"], "client-dp": {"epsilon": 8.0, "delta": 1e-3}}
+    run = tiny(release=budget if private else {}, run={"rounds": 1})
+    code, _, err = command("dossier", str(run.path), "--out", "dossier.html")
+    assert code == 0 and "for you to say" in err
+    page = (tmp_path / "dossier.html").read_text()
+    for word in ("Purpose", "Recipients", "What left each site", "Retention", "to be filled in"):
+        assert word in page
+    assert all(site in page for site in run.sites)
+    assert ("formal" in page) and (("nothing by a proof" in page) is not private)
+    assert command("dossier", str(run.path), "--out", "dossier.pdf")[0] != 0

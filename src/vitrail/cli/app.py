@@ -48,6 +48,8 @@ COMMANDS = {
     "site.",
     "verify": "Check that an exported model is that of a run: file, configuration, ledgers, "
     "numbers.",
+    "dossier": "Write a page for a data-protection officer: what was processed, what left, what is "
+    "proved.",
     "forget": "Delete run folders or the cache, and say what remains elsewhere.",
     "doctor": "Say what is installed, which extras work, and what the machine has. Sends nothing.",
     "config": "Configuration files.",
