@@ -80,3 +80,17 @@ def test_a_dossier_tells_what_left_and_marks_what_it_cannot_know(tiny, command, 
     assert all(site in page for site in run.sites)
     assert ("formal" in page) and (("nothing by a proof" in page) is not private)
     assert command("dossier", str(run.path), "--out", "dossier.pdf")[0] != 0
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ({"name": "fedxds", "warmup": 1}, "copies of some were shared"),
+        ({"name": "centralized"}, "in one place"),
+        ({"name": "fedavg"}, "the coordinator never holds one"),
+    ],
+)
+def test_a_dossier_says_where_images_are(tiny, command, tmp_path, method, words):
+    run = tiny(method=method)
+    assert command("dossier", str(run.path), "--out", "dossier.html")[0] == 0
+    assert words in (tmp_path / "dossier.html").read_text()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from vitrail.engine.plan import make_plan
 from vitrail.engine.release_summary import format_size
 from vitrail.report.document_page import render_page
 from vitrail.report.html import Html, el
@@ -77,8 +78,19 @@ def _describe_data(run: Run) -> list[tuple[str, str]]:
         ("images", images),
         ("categories of labels", ", ".join(run.classes)),
         ("categories of persons", TO_FILL),
-        ("where images stay", "at the sites; the coordinator never holds one"),
+        ("where images stay", _describe_place(run)),
     ]
+
+
+def _describe_place(run: Run) -> str:
+    """Where images are while the model is trained, by what the method's messages carry."""
+    plan, _ = make_plan(run.loaded, run.classes, run.card["channels"])
+    if plan.method.pooled:
+        return "in one place: this method trains on all images together"
+    names = [field.name for stage in plan.stages for field in stage.schema.up]
+    if any(name.startswith("images/") for name in names):
+        return "at the sites; masked or noised copies of some were shared with all sites"
+    return "at the sites; the coordinator never holds one"
 
 
 def _describe_recipients(run: Run) -> list[tuple[str, str]]:
