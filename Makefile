@@ -4,7 +4,7 @@ PYTHON := $(shell command -v $(PYTHON) 2>/dev/null || command -v python3)
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo demo-flower test test-slow check bench-engine bench-push bench-tip bench-flower clean setup
+.PHONY: demo demo-flower test test-slow check bench bench-engine bench-push bench-tip bench-flower clean setup
 
 setup: .venv/ready
 
@@ -32,6 +32,9 @@ check: .venv/ready
 	$(BIN)/ruff check src tests examples benchmarks experiments
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+bench: .venv/ready benchmarks/.peers
+	$(BIN)/python benchmarks/page.py
 
 bench-engine: .venv/ready benchmarks/.peers
 	$(BIN)/python benchmarks/engine.py
