@@ -27,7 +27,7 @@ SECTIONS = {
     ),
     "features": ("Features of a frozen backbone", ["features.py"]),
     "training": ("A step of local training, in milliseconds", ["training.py"]),
-    "scale": ("Many sites", ["scale.py"]),
+    "scale": ("Many sites", ["many_sites.py"]),
     "memory": ("Memory", ["memory.py"]),
     "lrp": ("Relevance propagation, over a forward and backward pass", ["lrp.py"]),
     "geometry": ("Means of subspaces", ["geometry.py"]),

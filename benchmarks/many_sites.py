@@ -1,6 +1,6 @@
 """Many sites: seconds of a start-up, a round and a turn, peak memory and open files.
 
-    python benchmarks/scale.py [--sites 100 1000 10000] [--rounds 20]
+    python benchmarks/many_sites.py [--sites 100 1000 10000] [--rounds 20]
 
 1 % of the sites take part in a round, each with 10 images of 16 px; small-cnn, one worker, one
 thread. Every run is a process of its own, and peak is its largest resident size. A turn is a round
