@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -177,6 +177,16 @@ class Matching:
         return dict(vars(self))
 
 
+class PrivacyAudit(Protocol):
+    """A bound on epsilon that guesses proved."""
+
+    def sentence(self) -> str:
+        """All of it in words."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All numbers."""
+
+
 @dataclass(frozen=True)
 class Findings:
     """What came of an attack, or of several: any of these parts, and nothing of the others."""
@@ -189,6 +199,7 @@ class Findings:
     """By site."""
     members: tuple[MembershipResult, ...] = ()
     matchings: tuple[Matching, ...] = ()
+    audits: tuple[PrivacyAudit, ...] = ()
 
     def merge(self, other: Findings) -> Findings:
         """These, then those of another attack; references that both have stand there once."""
@@ -202,6 +213,7 @@ class Findings:
             patches={**self.patches, **other.patches},
             members=(*self.members, *other.members),
             matchings=(*self.matchings, *other.matchings),
+            audits=(*self.audits, *other.audits),
         )
 
     def lines(self) -> list[str]:
@@ -220,6 +232,7 @@ class Findings:
             lines += [f"{site}, {row.sentence()}" for row in rows]
         lines += [result.sentence() for result in self.members]
         lines += [matching.sentence() for matching in self.matchings]
+        lines += [audit.sentence() for audit in self.audits]
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -232,4 +245,5 @@ class Findings:
             },
             "members": [result.to_json() for result in self.members],
             "matchings": [matching.to_json() for matching in self.matchings],
+            **({"audits": [audit.to_json() for audit in self.audits]} if self.audits else {}),
         }

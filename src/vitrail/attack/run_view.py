@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+import torch
+from torch import Tensor
+
 from vitrail.attack.choice import Choice
 from vitrail.attack.scene import Scene
 from vitrail.attack.server_view import ServerView, SiteAnswer, check_visible, read_answers
@@ -42,6 +45,24 @@ class RunView(View):
         if adaptive not in self._scenes:
             self._scenes[adaptive] = self._read_scenes(adaptive)
         return self._scenes[adaptive]
+
+    def list_changes(self) -> dict[str, Tensor]:
+        """The sum of all changes of each site, or of the chosen ones."""
+        recording = Recording(self.run.folder.server)
+        check_visible(ServerView(self.run).plan, self.sites)
+        _, network = self.fresh_network()
+        names = [f"model/{n}" for n, p in network.named_parameters() if p.requires_grad]
+        changes: dict[str, Tensor] = {}
+        for round_ in recording.rounds():
+            sent = recording.read_sent(round_)
+            for site in recording.sites(round_):
+                if self.sites and site not in self.sites:
+                    continue
+                got = recording.read_received(round_, site).update.tensors
+                parts = [(got[n].double() - sent[n].double()).flatten() for n in names if n in got]
+                flat = torch.cat(parts)
+                changes[site] = changes[site] + flat if site in changes else flat
+        return changes
 
     def shared_images(self) -> SharedTable:
         """What the chosen sites shared, in the round in which it was shared."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Literal, NoReturn
 
+from torch import Tensor
+
 from vitrail.attack.scene import Scene
 from vitrail.attack.shared_images.shared_table import SharedTable
 from vitrail.config import Config
@@ -34,6 +36,11 @@ class View:
     def scenes(self, adaptive: bool = False) -> Sequence[Scene]:
         """Recorded updates: of one round, or of several for an attacker who adapts."""
         del adaptive
+        self._refuse("update")
+
+    def list_changes(self) -> dict[str, Tensor]:
+        """By site: how far each trainable number moved from what was sent, over all recorded
+        rounds, in the order of the network's parameters."""
         self._refuse("update")
 
     def shared_images(self) -> SharedTable:

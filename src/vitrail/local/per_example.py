@@ -15,6 +15,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from vitrail.errors import ConfigError
 from vitrail.grid_noise import add_noise
+from vitrail.local.canaries import Canaries
 from vitrail.local.terms import Batch, Objective
 from vitrail.models.flat import FlatModel
 from vitrail.rng import Stream
@@ -36,6 +37,7 @@ class PerExampleGradient:
         self.source = source
         self.steps = 0
         self.energy = 0.0  # sum over steps of |noise|^2, as it enters the gradient
+        self.canaries: Canaries | None = None  # of a privacy audit
         self._checked = False
 
     def __call__(self, model: FlatModel, batch: Batch, objective: Objective) -> Tensor:
@@ -57,6 +59,8 @@ class PerExampleGradient:
         if not total:
             return []
         flat = torch.cat([part.flatten() for part in total.values()]).cpu()
+        if self.canaries is not None:
+            self.canaries.add_to(flat)
         noised = add_noise(flat, self.noise * self.clip, self.source)
         self.energy += float((noised - flat).square().sum()) / self.expected**2
         parts = torch.split(noised, [part.numel() for part in total.values()])

@@ -5,15 +5,17 @@ Abadi et al. 2016, arXiv:1607.00133.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from vitrail.config.added_keys import added
 from vitrail.config.schema import Positive
 from vitrail.data.patients import PatientCount
 from vitrail.errors import ConfigError
+from vitrail.local.canaries import Canaries, find_places_key, toss_coins
 from vitrail.local.per_example import PerExampleGradient
 from vitrail.local.per_patient import PatientGradient, PatientSampler, count_units
 from vitrail.local.poisson import PoissonSampler, compute_sampling_rate, count_steps
@@ -44,6 +46,12 @@ class DpSgdOptions(Budget):
     unit: Literal["image", "patient"] = added("image")
     """What is protected and clipped: one image, or one patient with all images of this site. A
     patient needs `data.patient`."""
+
+    canaries: Annotated[int, Field(ge=0)] = added(0)
+    """Made-up examples for a privacy audit, each there by a coin: 0, or 1000 and more. They cost
+    accuracy. `vitrail attack RUN --attacks canary` guesses their coins."""
+    guesses: Annotated[int, Field(ge=2)] = added(200)
+    """How many coins are guessed, fixed before the run."""
 
 
 @DEFENSES.register("dp-sgd")
@@ -86,7 +94,22 @@ class DpSgd(PrivateDefense):
             max(1e-9, compute_sampling_rate(count, ctx.batch_size) * count),
             self.key(site).stream(),
         )
+        rule.canaries = self._make_canaries(site, ctx)
         return Terms(gradient=rule, sampler=PoissonSampler(self.key(site).at("coins").stream()))
+
+    def _make_canaries(self, site: Site, ctx: Context) -> Canaries | None:
+        """The canaries of an audit, where some were declared."""
+        count = self.options.canaries
+        if not count:
+            return None
+        return Canaries(
+            count,
+            toss_coins(site.key, count),
+            find_places_key(self.setting.config.run.seed, site.name),
+            compute_sampling_rate(len(site.rows.train), ctx.batch_size),
+            self.options.clip,
+            self.key(site).at("canaries").stream(),
+        )
 
     def _train_by_patient(self, site: Site, ctx: Context) -> Terms:
         """Patients are drawn with the chance that an image would have."""
@@ -151,6 +174,7 @@ class DpSgd(PrivateDefense):
         super().check(setting)
         check_touches(self, setting)
         self._check_norms(setting)
+        self._check_canaries()
         for stage in setting.stages:
             if stage.loose:
                 raise ConfigError(
@@ -167,6 +191,16 @@ class DpSgd(PrivateDefense):
                 where="release.defenses",
                 hint="Give what is sent beside the model a guarantee of its own (fedxds: "
                 'protection = "local-dp" or "metric"), or use another method.',
+            )
+
+    def _check_canaries(self) -> None:
+        """Refuse an audit that could prove nothing, and canaries where patients are the unit."""
+        count, guesses = self.options.canaries, self.options.guesses
+        if count and (count < 1000 or guesses > count or self._by_patient):
+            raise ConfigError(
+                f"an audit needs at least 1000 canaries, not {count}, no more guesses than that, "
+                "and one image as the unit",
+                where=f"release.{self.name}.canaries",
             )
 
     def _check_norms(self, setting: Setting) -> None:
