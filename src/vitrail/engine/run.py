@@ -41,6 +41,7 @@ from vitrail.models.flat import FlatModel
 from vitrail.models.heads.part_head import PartHead
 from vitrail.models.network import Network
 from vitrail.poisoning import POISONINGS
+from vitrail.secure_aggregation.graph import compute_threshold
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,14 @@ def check_secure_sum_sites(plan: Plan, sites: int) -> None:
             where="release.secure_sum",
             hint="Let at least 2 sites take part in a round (run.participation), or leave it out.",
         )
+    stay = compute_threshold(compute_sample_size(sites, plan.config.run.participation))
+    for defense in plan.defenses():
+        if getattr(defense.options, "colluding", 0) >= stay:
+            raise ConfigError(
+                f"{defense.options.colluding} sites may collude, and a sum may have only {stay}",
+                where=f"release.{defense.name}.colluding",
+                hint="Assume fewer, or let more sites take part.",
+            )
 
 
 def check_before_start(plan: Plan, setup: RunSetup) -> None:

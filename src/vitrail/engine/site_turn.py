@@ -7,7 +7,7 @@ import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -209,7 +209,26 @@ class Host:
             down.tensors,
             self._secure_steps(task.site),
             folder.path,
+            self._share_noise(task, down),
         )
+
+    def _share_noise(
+        self, task: Task, down: RoundMessage
+    ) -> Callable[[str], list[tuple[float, int, Key]]]:
+        """The noise of a secure sum that a site adds its share of."""
+        ctx = self.plan.context(task.round, task.sites)
+        cause = compute_mechanism_digest(self.plan.config, self.run if self.root else "")
+        key = self.secret(task.site).at("round", task.round, "shared noise", cause, down.digest)
+
+        def list_noise(rule: str) -> list[tuple[float, int, Key]]:
+            shares = [(d, d.shared_deviation(rule, ctx)) for d in self.defenses]
+            return [
+                (deviation, d.options.colluding, key.at(d.name))
+                for d, deviation in shares
+                if deviation is not None
+            ]
+
+        return list_noise
 
     def exchange(self, request: StepRequest) -> StepAnswer:
         """A step of a secure sum that is no turn: keys, shares, signatures, unmasking."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,7 @@ from vitrail.release.masker import WithheldError
 from vitrail.release.update import Update
 from vitrail.secure_aggregation.cohort import MAX_ATTEMPTS
 from vitrail.secure_aggregation.fixed_point import Words, to_fixed
+from vitrail.secure_aggregation.shared_noise import SharedNoise
 from vitrail.secure_aggregation.site_steps import SiteSteps
 from vitrail.secure_aggregation.steps import MaskRequest
 
@@ -35,6 +36,7 @@ class UpdateMasker:
     bytes: int
     lift: Callable[[Update, float], Tensor]
     refusal: Callable[[Update, float], str | None]
+    noise: Sequence[SharedNoise] = ()
     _words: Words | None = field(default=None, init=False, repr=False)
 
     @property
@@ -67,6 +69,10 @@ class UpdateMasker:
             self._words = to_fixed(lifted, len(state.weights))
         except ValueError as err:
             raise WithheldError(f"the update does not fit a secure sum: {err}") from err
+        for noise in self.noise:
+            if weight > 1:
+                raise WithheldError("with this weight the update would be larger than its noise")
+            self._words = noise.add(self._words, state.threshold)
 
     def mask(self, update: Update) -> Update:
         """The masked update. Counts stay, since they went into the sum; metrics travel in clear."""

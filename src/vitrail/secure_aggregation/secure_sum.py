@@ -7,6 +7,7 @@ every site: the sum of those tells whether the masks canceled.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -59,6 +60,20 @@ def masked_schema(schema: Schema, options: Aggregate) -> Schema:
     """What travels instead of the tensors of a message: one vector of words, and no counts."""
     field = Field(MASKED, (sum(compute_widths(schema, options)) + 1,), "masked", torch.int64)
     return Schema(schema.down, (field,), counts=(), metrics=schema.metrics)
+
+
+def list_spans(schema: Schema, options: Aggregate) -> dict[str, list[tuple[int, int]]]:
+    """Where each rule's numbers of the message stand in what travels, by the rule's name; what a
+    rule adds behind them, such as a count, is not among them."""
+    spans: dict[str, list[tuple[int, int]]] = {}
+    at = 0
+    widths = compute_widths(schema, options)
+    for (rule, _), width in zip(make_rules(schema, {}, options), widths, strict=True):
+        size = sum(math.prod(field.shape) for field in rule.group.fields)
+        if rule.group.fields:
+            spans.setdefault(rule.group.fields[0].rule, []).append((at, at + min(size, width)))
+        at += width
+    return spans
 
 
 def lift_update(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +16,10 @@ from vitrail.release.door import Door
 from vitrail.release.masker import WithheldError
 from vitrail.release.message import Schema
 from vitrail.release.update import Update
+from vitrail.rng import Key
 from vitrail.secure_aggregation.masking import UpdateMasker
-from vitrail.secure_aggregation.secure_sum import lift_update, masked_schema
+from vitrail.secure_aggregation.secure_sum import lift_update, list_spans, masked_schema
+from vitrail.secure_aggregation.shared_noise import SharedNoise
 from vitrail.secure_aggregation.site_steps import SiteSteps
 from vitrail.secure_aggregation.steps import MaskRequest
 
@@ -41,7 +43,8 @@ class SiteMasking:
 
     `message` is the digest of what is answered and `sent` its tensors; `folder` is the site's own.
     The update itself stays there until the next round, so that a repeated attempt costs new masks
-    and no new training, and tells nothing new.
+    and no new training, and tells nothing new. `noise` is what this site adds its share of, to
+    the sum of a rule: the deviation in the sum, the colluders, and the key of the draws.
     """
 
     round: int
@@ -53,6 +56,7 @@ class SiteMasking:
     sent: Mapping[str, Tensor]
     steps: SiteSteps
     folder: Path
+    noise: Callable[[str], Sequence[tuple[float, int, Key]]] = lambda _: ()
 
     @cached_property
     def masker(self) -> UpdateMasker:
@@ -69,6 +73,11 @@ class SiteMasking:
             masked_schema(schema, options).bytes_up,
             lift=lambda update, weight: lift_update(update, weight, schema, sent, options),
             refusal=lambda update, weight: guard.refusal(update, weight, expected, {}),
+            noise=[
+                SharedNoise(deviation, colluding, spans, key.at(rule))
+                for rule, spans in list_spans(schema, options).items()
+                for deviation, colluding, key in self.noise(rule)
+            ],
         )
 
     def repeat(self, door: Door, answers: str) -> MaskedAnswer | None:

@@ -14,6 +14,7 @@ NO_GUARANTEE = "empirical: no formal guarantee"
 NOTHING = "nothing left"
 SERVER = "the server and everybody after it"
 OUTSIDE = "whoever sees the global models; the server is trusted"
+DISTRIBUTED = "the server with {colluding} of the sites in a sum, and everybody after it"
 _SLACK = 1e-6  # of a target, for the last bit of a calibrated noise
 
 

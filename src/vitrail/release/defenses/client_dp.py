@@ -5,19 +5,23 @@ McMahan et al. 2018, arXiv:1710.06963; noise at the site: Geyer et al. 2017, arX
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
 import torch
+from pydantic import NonNegativeInt
 from torch import Tensor
 
+from vitrail.config.added_keys import added
 from vitrail.config.schema import Positive
 from vitrail.errors import ConfigError
 from vitrail.grid_noise import add_noise
 from vitrail.local.session import Context, Metrics, Site
-from vitrail.release.accounting.accountant import Event
-from vitrail.release.accounting.promise import OUTSIDE, SERVER, Promise
+from vitrail.release.accounting.accountant import AccountantName, Event
+from vitrail.release.accounting.discrete_sum import LEAST_SCALE, compute_effective_noise
+from vitrail.release.accounting.promise import DISTRIBUTED, OUTSIDE, SERVER, Promise
 from vitrail.release.defenses.additive import (
     check_touches,
     compute_noise_metrics,
@@ -30,6 +34,8 @@ from vitrail.release.setting import MODEL, Setting
 from vitrail.release.update import Update
 
 VARIANCE = "running_var"
+GRID_STEP = 2.0**-32  # of the numbers in a secure sum
+_MOST_SITES = 10**6  # of a sum, for the gap between a sum of discrete Gaussians and one of them
 SUMMABLE_RULES = ("mean", "uniform")  # rules under which a site moves the sum by its change
 
 
@@ -38,8 +44,11 @@ class ClientDpOptions(Budget):
 
     clip: Positive = 1.0
     """The largest norm of a site's change; what is beyond is cut."""
-    where: Literal["site", "sum"] = "site"
-    """Noise at the site, against the server; or in the sum, by a server that is trusted."""
+    where: Literal["site", "sum", "distributed"] = "site"
+    """Noise at the site, against the server; in the sum, by a server that is trusted; or
+    distributed: each site adds its share inside a secure sum, and nobody is trusted with it."""
+    colluding: NonNegativeInt = added(0)
+    """How many sites of a sum may tell the server their noise, where it is distributed."""
 
 
 @DEFENSES.register("client-dp")
@@ -55,7 +64,14 @@ class ClientDp(PrivateDefense):
 
     def against(self) -> str:
         """The server, unless the noise is its own."""
+        if self.options.where == "distributed":
+            return DISTRIBUTED.format(colluding=self.options.colluding)
         return SERVER if self.options.where == "site" else OUTSIDE
+
+    @property
+    def accountant(self) -> AccountantName:
+        """Sums of discrete Gaussians are bounded in Renyi divergence."""
+        return "rdp" if self.options.where == "distributed" else super().accountant
 
     def apply(self, update: Update, site: Site, ctx: Context) -> tuple[Update, Metrics]:
         """The clipped change on top of what was received, with noise."""
@@ -87,7 +103,22 @@ class ClientDp(PrivateDefense):
         """One Gaussian release of sensitivity `clip`, over everything that leaves."""
         if not update.tensors:
             return None
-        return self.make_promise(site, (Event(self.noise_at(site, ctx)),))
+        noise = self.noise_at(site, ctx)
+        if self.options.where == "distributed":
+            numbers = sum(t.numel() for t in update.tensors.values())
+            noise = compute_effective_noise(noise, LEAST_SCALE, _MOST_SITES, numbers)
+        return self.make_promise(site, (Event(noise),))
+
+    def shared_deviation(self, rule: str, ctx: Context) -> float | None:
+        """The noise of each number of a secure sum. Rounding to its grid of 2^-32 moves each number
+        of two neighbors by at most a step, which adds to the sensitivity."""
+        del rule
+        if self.options.where != "distributed":
+            return None
+        stage = next(s for s in self.setting.stages if s.first <= ctx.round <= s.last)
+        numbers = sum(math.prod(field.shape) for field in stage.schema.up)
+        sensitivity = self.options.clip + GRID_STEP * math.sqrt(numbers)
+        return float(sensitivity * self.multiplier("", 0) * self.options.factor(ctx.round))
 
     @property
     def noises_sums(self) -> bool:
@@ -117,6 +148,13 @@ class ClientDp(PrivateDefense):
             )
         if self.options.where == "site":
             return
+        if self.options.where == "distributed" and not setting.config.release.secure_sum:
+            raise ConfigError(
+                "noise that is distributed over sites protects none of them alone: without a "
+                "secure sum the server would see each update with a share of it",
+                where=f"release.{self.name}.where",
+                hint='Set release.secure_sum = true, or where = "site".',
+            )
         if self.options.sites:
             raise ConfigError(
                 "noise in the sum is one for all sites",

@@ -120,6 +120,11 @@ class Defense:
         del rule, site_count, ctx
         return None
 
+    def shared_deviation(self, rule: str, ctx: Context) -> float | None:
+        """The noise of a rule's sum to which every site adds its share; None for none."""
+        del rule, ctx
+        return None
+
 
 DEFENSES: Registry[type[Defense]] = Registry("defense", "release.defenses")
 

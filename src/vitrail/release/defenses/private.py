@@ -65,9 +65,14 @@ class PrivateDefense(Defense):
         if options.noise is not None:
             return float(options.noise)
         target = options.epsilon_at(site)
-        return _calibrate_cached(
-            target, options.delta, tuple(self.plan_events(count)), options.accountant
-        )
+        events = tuple(self.plan_events(count))
+        return _calibrate_cached(target, options.delta, events, self.accountant)
+
+    @property
+    def accountant(self) -> AccountantName:
+        """What adds the costs up."""
+        how: AccountantName = self.options.accountant
+        return how
 
     def plan_events(self, count: int) -> list[Event]:
         """The costs of the rounds that the budget is for: the dearest ones, if not for all."""
@@ -113,7 +118,7 @@ class PrivateDefense(Defense):
             return float(options.epsilon_at(site))
         events = [self.cost(count, round_) for round_ in range(1, self.setting.rounds + 1)]
         scaled = [replace(event, noise=event.noise * options.noise) for event in events]
-        return compute_epsilon(scaled, options.delta, options.accountant)
+        return compute_epsilon(scaled, options.delta, self.accountant)
 
     def make_promise(self, site: Site, events: Iterable[Event], **more: Any) -> Promise:
         """The promise of one release that cost some events."""
@@ -125,7 +130,7 @@ class PrivateDefense(Defense):
             delta=options.delta,
             target=math.inf if options.noise is not None else options.epsilon_at(site.name),
             events=tuple(events),
-            how=options.accountant,
+            how=self.accountant,
             **more,
         )
 
