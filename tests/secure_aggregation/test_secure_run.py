@@ -318,13 +318,18 @@ def test_what_is_no_sum_is_refused_before_the_run(case, tiny, tmp_path) -> None:
 
 @pytest.mark.parametrize("where", ["site", "sum"])
 def test_client_privacy_and_secure_sums_go_together(where, tiny) -> None:
-    """Noise at the site is in what is masked; noise in the sum is added to what comes out."""
+    """Noise at the site is in what is masked; noise in the sum is added to what comes out, and
+    follows from it: a sum that is rounded otherwise has other noise."""
     options = {"epsilon": 8.0, "clip": 1.0, "where": where}
     sections = {"release": {"defenses": ["client-dp"], "client-dp": options}, "run": {"rounds": 1}}
     plain = tiny("plain", **sections)
     secure = tiny("secure", **{**sections, "release": {**sections["release"], **SECURE}})
-    for name, tensor in final(secure).items():
-        assert torch.allclose(tensor, final(plain)[name], rtol=1e-5, atol=1e-6), name
+    same = [
+        torch.allclose(tensor, final(plain)[name], rtol=1e-5, atol=1e-6)
+        for name, tensor in final(secure).items()
+        if name.startswith("model/") and tensor.is_floating_point()
+    ]
+    assert all(same) if where == "site" else not all(same)
     told = next(x for x in lines(secure, "site-01") if x["kind"] == "release")
     assert told["guarantee"].startswith("formal") and told["metrics"] == []
 
