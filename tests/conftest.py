@@ -11,7 +11,7 @@ import torch
 import vitrail
 from vitrail.audit.counterfactual.effects import CoveringEffect
 from vitrail.audit.counterfactual.regions import Region
-from vitrail.audit.finding import Finding, decide_verdict
+from vitrail.audit.finding import Finding
 from vitrail.cli import main
 from vitrail.config import parse
 from vitrail.engine.run import start
@@ -162,18 +162,18 @@ def project():
 def finding():
     """A function: what an audit could have found about a class of a site."""
 
-    def make(site, label, score, p, kind="color", without=0.1, flipped=0.5):
+    def make(site, label, score, p, kind="color", without=0.1, flipped=0.4, **more):
         boxes = torch.tensor([[2, 3, 6, 8]] * 2) if kind == "place" else None
         return Finding(
             site=site,
             label=label,
             score=score,
             relies=4.0,
-            here=0.99,
-            elsewhere=0.6,
+            effect=2 * score,
+            limit=2.0,
             p_value=p,
             raw_p=p,
-            verdict=decide_verdict(p, p),
+            verdict="clear" if p >= 0.05 else "biased" if score > 1 else "differs",
             place=Region(kind, boxes),
             box=(20, 30, 60, 80) if kind == "place" else None,
             where="the lower left of the image",
@@ -184,6 +184,7 @@ def finding():
                 "shared": CoveringEffect(0.8, 0.7, 0.1),
             },
             rows=(0, 1),
+            **{"family": "tone", **more},
         )
 
     return make

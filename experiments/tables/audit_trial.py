@@ -8,37 +8,50 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from vitrail.audit.detection.contrast import compute_contrasts
-from vitrail.audit.detection.extractor import Extractor, compute_separabilities
+from vitrail.audit.counterfactual.overlap import iou
+from vitrail.audit.detection.contrast import Contrast
+from vitrail.audit.detection.exchange import Exchange, compute_site_features
+from vitrail.audit.detection.feature_layout import Unit
+from vitrail.audit.detection.features import FeatureExtractor
+from vitrail.audit.detection.tight_place import find_tight_place
 from vitrail.config.schema import Bias, Config
 from vitrail.data.normalize import Normalize
 from vitrail.engine.federation import Federation, assemble
 from vitrail.files import write_json
 from vitrail.models.network import make_network
-from vitrail.rng import derive_server_key
+from vitrail.rng import Key, derive_server_key
 from vitrail.sweep.cells import Cell
 
 
 @dataclass(frozen=True)
-class Case:
-    """One federation: what was injected where, and the score of every site and class.
+class PairScore:
+    """What the audit says of one class of one site."""
 
-    `scores` are (site, class, score).
-    """
+    site: str
+    label: str
+    score: float
+    raw_p: float
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """One federation: what was injected where, and what the audit says of every pair."""
 
     name: str
     kind: str
     partition: str
     truth: tuple[str, str] | None
-    scores: tuple[tuple[str, str, float], ...]
+    scores: tuple[PairScore, ...]
     hit: float | None  # the share of marked images in whose mark the named center lies
+    overlap: float | None = None  # mean intersection over union of the box with the marks
     detail: str = ""  # what tells marks of one kind apart
 
     @property
@@ -63,21 +76,43 @@ def run_case(cell: Cell, seen: dict[bytes, Tensor] | None = None) -> Case:
         derive_server_key(config.run.seed).at("init"),
         cell.loaded.base,
     )
-    extractor = Extractor(network, Normalize.of(config, channels), seen)
+    key = derive_server_key(config.run.seed).at("audit", "features")
+    extractor = FeatureExtractor(network, Normalize.of(config, channels), key, seen)
     return judge_federation(cell.name, config, federation, extractor)
 
 
+def compare_federation(
+    federation: Federation, extractor: FeatureExtractor, key: Key
+) -> tuple[list[Contrast], tuple[Unit, ...]]:
+    """Both steps of the exchange, played in one place."""
+    images = federation.images
+    units = extractor.get_units(images.images)
+    sites = {}
+    for site, rows in federation.sites.items():
+        held = np.concatenate([rows.train, rows.test])
+        patients = None if images.patients is None else images.patients[held]
+        sites[site] = compute_site_features(
+            extractor,
+            images.images[held],
+            images.labels[held],
+            patients,
+            len(images.classes),
+            key.at(site),
+        )
+    exchange = Exchange({name: site.summarize(units) for name, site in sites.items()}, units)
+    told = {name: site.count(exchange.directions) for name, site in sites.items()}
+    return exchange.compare(told, key.at("permutations")), units
+
+
 def judge_federation(
-    name: str, config: Config, federation: Federation, extractor: Extractor
+    name: str, config: Config, federation: Federation, extractor: FeatureExtractor
 ) -> Case:
-    """What the audit's contrasts say of every site and class, beside what was injected."""
+    """What the audit says of every site and class, beside what was injected."""
     classes = federation.images.classes
-    tables = compute_separabilities(
-        extractor, federation, derive_server_key(config.run.seed).at("audit")
-    )
-    contrasts = {site: compute_contrasts(tables, site) for site in tables}
+    key = derive_server_key(config.run.seed).at("audit")
+    contrasts, units = compare_federation(federation, extractor, key)
     scores = tuple(
-        (s, classes[one.label], one.score) for s, of_site in contrasts.items() for one in of_site
+        PairScore(c.site, classes[c.label], c.score, c.raw_p, c.verdict) for c in contrasts
     )
     if not config.bias:
         return Case(name, "none", config.partition.kind, None, scores, None)
@@ -85,12 +120,20 @@ def judge_federation(
     site, label = bias.sites[0], bias.classes[0]
     where = site if isinstance(site, str) else tuple(federation.sites)[site]
     what = label if isinstance(label, str) else classes[label]
-    contrast = next((one for one in contrasts[where] if classes[one.label] == what), None)
-    hit = None
-    if contrast is not None and contrast.place is not None:
-        hit = _compute_share_inside(federation, where, classes.index(what), contrast.place)
+    pair = (where, classes.index(what))
+    contrast = next((c for c in contrasts if (c.site, c.label) == pair), None)
+    hit = overlap = None
+    if contrast is not None:
+        hit, overlap = _compare_place(federation, contrast, units)
     return Case(
-        name, bias.kind, config.partition.kind, (where, what), scores, hit, _describe_bias(bias)
+        name,
+        bias.kind,
+        config.partition.kind,
+        (where, what),
+        scores,
+        hit,
+        overlap,
+        _describe_bias(bias),
     )
 
 
@@ -104,22 +147,29 @@ def _describe_bias(bias: Bias) -> str:
     return " ".join(words)
 
 
-def _compute_share_inside(
-    federation: Federation, site: str, label: int, place: tuple[float, float]
-) -> float | None:
-    """The share of the class's marked images in whose mark a place lies; None without marks."""
-    rows = np.concatenate([federation.sites[site].train, federation.sites[site].test])
-    rows = rows[federation.images.labels[rows] == label]
-    if federation.regions is None:
-        return None
-    marks = federation.regions[rows]
+def _compare_place(
+    federation: Federation, contrast: Contrast, units: tuple[Unit, ...]
+) -> tuple[float | None, float | None]:
+    """The share of the class's marked images in whose mark the box's center lies, and the mean
+    intersection over union; None without marks at one place, or without a box."""
+    images, rows = federation.images, federation.sites[contrast.site]
+    held = np.concatenate([rows.train, rows.test])
+    of_class = images.labels[held] == contrast.label
+    marks = None if federation.regions is None else federation.regions[held[of_class]]
+    if marks is None or np.isnan(marks[:, 0]).all() or np.nanstd(marks[:, 0]) > 1:
+        return None, None
+    unit = contrast.find_unit(units)
+    tight = find_tight_place(
+        images.images[held[of_class]], images.images[held[~of_class]], unit.box
+    )
+    if tight is None:
+        return 0.0, 0.0
+    x0, y0, x1, y1 = tight.box
+    x, y = (x0 + x1) / 2, (y0 + y1) / 2
     marks = marks[~np.isnan(marks[:, 0])]
-    if not len(marks):
-        return None
-    height, width = federation.images.images.shape[1:3]
-    x, y = place[0] * width, place[1] * height
     inside = (marks[:, 0] <= x) & (x <= marks[:, 2]) & (marks[:, 1] <= y) & (y <= marks[:, 3])
-    return float(inside.mean())
+    shared = [iou(tight.box, (int(a), int(b), int(c), int(d))) for a, b, c, d in marks]
+    return float(inside.mean()), float(np.mean(shared))
 
 
 def run_cases(
@@ -133,12 +183,12 @@ def run_cases(
         if not file.exists():
             if tell is not None:
                 tell(number, len(grid), cell.name)
-            write_json(file, vars(run_case(cell, seen)))
+            write_json(file, asdict(run_case(cell, seen)))
         cases.append(_read(json.loads(file.read_text(encoding="utf-8"))))
     return cases
 
 
 def _read(raw: dict[str, Any]) -> Case:
     truth = None if raw["truth"] is None else (raw["truth"][0], raw["truth"][1])
-    scores = tuple((s, c, float(v)) for s, c, v in raw["scores"])
+    scores = tuple(PairScore(**entry) for entry in raw["scores"])
     return Case(**{**raw, "truth": truth, "scores": scores})

@@ -6,22 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from experiments.tables.audit_trial import Case, run_cases
 from experiments.tables.audit_trial_figure import draw_p_values
 from experiments.tables.markdown import to_markdown
-from vitrail.audit.detection.null_distribution import NullDistribution, load_shipped_null
-from vitrail.audit.finding import SIGNIFICANCE_LEVEL
 from vitrail.config import Loaded
 from vitrail.metrics.binomial import exact_interval
-from vitrail.metrics.method_tests import holm
 from vitrail.metrics.ranking import auc
 from vitrail.sweep.cells import make_cells
 from vitrail.sweep.tables import TABLES, OnCell
 
 
-def collect_unbiased_scores(cases: Sequence[Case]) -> list[float]:
-    """The score of every class of every site of the federations in which nothing was injected."""
-    return [score for case in cases if case.truth is None for *_, score in case.scores]
+def collect_unbiased_p_values(cases: Sequence[Case]) -> list[float]:
+    """The exact p-value of every pair of the federations in which nothing was injected."""
+    return [pair.raw_p for case in cases if case.truth is None for pair in case.scores]
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ class Trial:
     first: int
     named: int
     inside: tuple[int, int]  # marks found whose center was right, of those with a place
+    overlap: float  # median intersection over union of box and mark
     false_alarms: int
 
     def text(self) -> str:
@@ -45,6 +45,7 @@ class Trial:
             ["origin (site and class) first", _format_share(self.first, self.judged)],
             ["verdict `biased` for the origin", _format_share(self.named, self.judged)],
             ["center of the place inside the mark", _format_share(*self.inside)],
+            ["median overlap of box and mark", f"{self.overlap:.2f}"],
         ]
         rows = rows if self.biased else []
         if self.unbiased:
@@ -58,31 +59,27 @@ def _format_share(hits: int, count: int) -> str:
     return f"{hits} of {count} (95 % interval {low:.3f} to {high:.3f})"
 
 
-def summarize(cases: Sequence[Case], null: NullDistribution) -> Trial:
-    """AUC over sites and classes, origin first, the right place, false alarms.
-
-    Where the biased site knows two classes only, the other one is told from the marked one by
-    the mark just as well: a consequence, which is not counted.
-    """
+def summarize(cases: Sequence[Case]) -> Trial:
+    """AUC over sites and classes, origin first, the right place, false alarms."""
     good: list[float] = []
     bad: list[float] = []
     first = named = alarms = judged = right = placed = 0
+    overlaps: list[float] = []
     for case in cases:
-        scores = {(site, label): score for site, label, score in case.scores}
-        scores = {key: s for key, s in scores.items() if not _is_consequence(key, case)}
-        p_values = holm([null.p_value(s) for s in scores.values()])
-        sure = [key for key, p in zip(scores, p_values, strict=True) if p < SIGNIFICANCE_LEVEL]
+        scores = {(pair.site, pair.label): pair for pair in case.scores}
         if case.truth is None:
-            alarms += bool(sure)
+            alarms += any(pair.verdict == "biased" for pair in case.scores)
         elif case.truth in scores:
             judged += 1
-            bad.append(scores[case.truth])
-            first += max(scores, key=lambda key: scores[key]) == case.truth
-            named += case.truth in sure
-            if case.truth in sure and case.hit is not None:
+            bad.append(scores[case.truth].score)
+            first += max(scores, key=lambda key: scores[key].score) == case.truth
+            is_named = scores[case.truth].verdict == "biased"
+            named += is_named
+            if is_named and case.hit is not None and case.overlap is not None:
                 placed += 1
                 right += case.hit >= 0.5
-        good += [score for key, score in scores.items() if key != case.truth]
+                overlaps.append(case.overlap)
+        good += [pair.score for key, pair in scores.items() if key != case.truth]
     return Trial(
         biased=sum(case.truth is not None for case in cases),
         judged=judged,
@@ -91,18 +88,19 @@ def summarize(cases: Sequence[Case], null: NullDistribution) -> Trial:
         first=first,
         named=named,
         inside=(right, placed),
+        overlap=float(np.median(overlaps)) if overlaps else float("nan"),
         false_alarms=alarms,
     )
 
 
-def summarize_by_kind(cases: Sequence[Case], null: NullDistribution) -> str:
+def summarize_by_kind(cases: Sequence[Case]) -> str:
     """Where it works and where it fails: a row for each kind of mark and way to deal images."""
     rows = []
     for name in dict.fromkeys(case.mark for case in cases if case.truth is not None):
         for way in dict.fromkeys(case.partition for case in cases):
             alike = [case for case in cases if case.mark == name and case.partition == way]
             if alike:
-                trial = summarize(alike, null)
+                trial = summarize(alike)
                 inside = f"{trial.inside[0]}/{trial.inside[1]}" if trial.inside[1] else "-"
                 judged = f"{trial.judged}/{trial.biased}"
                 rows.append([name, way, judged, str(trial.first), str(trial.named), inside])
@@ -112,21 +110,14 @@ def summarize_by_kind(cases: Sequence[Case], null: NullDistribution) -> str:
 @TABLES.register("audit")
 def make_audit_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
     """The audit on federations whose bias is known; nothing is trained."""
-    cases, null = run_cases(make_cells(grid), folder, on_cell), load_shipped_null()
-    trial = summarize(cases, null)
+    cases = run_cases(make_cells(grid), folder, on_cell)
+    trial = summarize(cases)
     parts = [trial.text()]
     if trial.biased:
-        parts.append(summarize_by_kind(cases, null))
-    scores = collect_unbiased_scores(cases)
-    if scores:
+        parts.append(summarize_by_kind(cases))
+    p_values = collect_unbiased_p_values(cases)
+    if p_values:
         picture = folder / "figures" / "p-values.png"
-        draw_p_values([null.p_value(score) for score in scores], picture)
+        draw_p_values(p_values, picture)
         parts.append(f"wrote {picture}")
     return "\n\n".join(parts)
-
-
-def _is_consequence(key: tuple[str, str], case: Case) -> bool:
-    """Whether a class stands out only because it is all that the marked class is compared with."""
-    if case.truth is None or key == case.truth or key[0] != case.truth[0]:
-        return False
-    return sum(site == key[0] for site, _, _ in case.scores) == 2

@@ -24,8 +24,7 @@ from vitrail.attack.choice import choose_whole_round
 from vitrail.attack.ground_truth import RunTruth
 from vitrail.attack.inversion.prototype_patches import infer_members_by_parts
 from vitrail.attack.run_view import RunView
-from vitrail.audit.detection.extractor import Extractor
-from vitrail.audit.detection.null_distribution import load_shipped_null
+from vitrail.audit.audit_tables import make_extractor
 from vitrail.config.load import Loaded
 from vitrail.files import write_bytes, write_json
 from vitrail.report.figures.curves import COLORS, FONT, INK, MARKS
@@ -104,10 +103,10 @@ def measure_audit_and_membership(
         marked: set[str] = set()
         if run.config.bias:
             federation = load_run_federation(run)
-            case = judge_federation(
-                run.path.name, run.config, federation, Extractor(*run.extractor(), seen)
-            )
-            audit = summarize([case], load_shipped_null()).auc
+            extractor = make_extractor(run)
+            extractor.seen = seen
+            case = judge_federation(run.path.name, run.config, federation, extractor)
+            audit = summarize([case]).auc
             marked = {case.truth[0]} if case.truth else set()
         plain = [site for site in run.sites if site not in marked]
         if run.config.run.record_updates and "prototypes" in share and plain:

@@ -11,27 +11,34 @@ from vitrail.audit.counterfactual.finding_pictures import illustrate_finding
 from vitrail.audit.counterfactual.overlap import iou
 from vitrail.audit.counterfactual.regions import Region
 from vitrail.audit.detection.contrast import Contrast
-from vitrail.audit.detection.null_distribution import NullDistribution
+from vitrail.audit.detection.direction import Direction
+from vitrail.audit.detection.feature_layout import Unit
 from vitrail.audit.federation_view import combine_audits
 from vitrail.audit.site_audit import Alarm, audit_site, compute_alarm
 from vitrail.errors import RunError
 from vitrail.rng import derive_server_key
 
-NULL = NullDistribution.from_scores(
-    derive_server_key(0).at("null").numpy().normal(size=400), "a test"
+UNITS = (
+    Unit("tone", "place", np.arange(3), (0.0, 0.75, 0.25, 1.0)),
+    Unit("map as a whole", "image-wide", np.arange(3)),
 )
 
 
-CORNER = {"place": (0.125, 0.875), "reach": (0.25, 0.25)}
-STANDING = [
-    Contrast(0, 9.0, "place", here=1.0, elsewhere=0.6, **CORNER),
-    Contrast(1, 0.5, "place", here=0.6, elsewhere=0.6, **CORNER),
-    Contrast(2, 0.2, "image-wide", None, 0.6, 0.6),
-]
+def stand(label, score, unit, p):
+    """A contrast as the exchange could have given it."""
+    nothing = np.zeros(1)
+    direction = Direction(
+        "here", label, unit, np.arange(1), nothing, 0.0, 1.0, score, 0.0, False, 1.0
+    )
+    verdict = "biased" if p < 0.05 and score > 1 else "clear"
+    return Contrast("here", label, direction, p, p, score, 1.0, 5.0, verdict, 6)
+
+
+STANDING = [stand(0, 9.0, 0, 1e-4), stand(1, 0.5, 0, 0.4), stand(2, 0.2, 1, 0.9)]
 
 
 def audited(desk, standing=STANDING, **more):
-    return audit_site(desk, standing, derive_server_key(0).at("audit"), NULL, **more)
+    return audit_site(desk, standing, UNITS, derive_server_key(0).at("audit"), **more)
 
 
 def test_the_planted_shortcut_is_biased_and_told(make_desk):

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from vitrail.audit.audit_run import audit_run
+from vitrail.audit.detection.class_summary import ClassSummary
 from vitrail.errors import RunError
 from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.envelope import OpenedMessage, compute_message_id, seal, unseal
@@ -50,7 +51,11 @@ def test_a_site_audits_what_it_learned_with_what_the_others_told(federation) -> 
     found = audit_run(run, ["north"]).to_json()
     assert found["sites"]
     ledger = (run.path / "sites" / "north" / "ledger.jsonl").read_text()
-    assert '"kind":"separability"' in ledger and '"kind":"enroll"' in ledger
+    assert (
+        '"kind":"audit summary"' in ledger
+        and '"kind":"audit histograms"' in ledger
+        and '"kind":"enroll"' in ledger
+    )
 
 
 def test_no_site_has_files_of_another(federation) -> None:
@@ -68,19 +73,21 @@ def test_a_second_farewell_changes_nothing(federation, birds) -> None:
     assert len(loop.asked) == before + 3  # a finished run is only said farewell to
 
 
-def other_grid(table):
-    """A table that is right in itself, of a map with one row."""
-    rows, columns = table["grid"]
-    return {**table, "grid": [1, rows * columns]}
+def other_features(table):
+    """A table that is right in itself, of fewer features."""
+    summary = ClassSummary.from_json(table["summary"])
+    fewer = replace(summary, means=summary.means[:, :5], variance=summary.variance[:5])
+    return {**table, "summary": fewer.to_json()}
 
 
 def fewer_classes(table):
-    area = [[row[:] for row in block[:2]] for block in table["area"][:2]]
-    return {**table, "area": area, "counts": table["counts"][:2]}
+    summary = ClassSummary.from_json(table["summary"])
+    counts = {"counts": summary.counts[:2], "tested": summary.tested[:2]}
+    return {**table, "summary": replace(summary, means=summary.means[:2], **counts).to_json()}
 
 
 def endless(table):
-    return {**table, "grid": [math.inf, 2]}
+    return {**table, "summary": {**table["summary"], "counts": [math.inf, 2]}}
 
 
 def test_a_hostile_table_costs_its_own_site_and_nobody_else(birds, tmp_path) -> None:
@@ -112,8 +119,8 @@ def test_a_hostile_table_costs_its_own_site_and_nobody_else(birds, tmp_path) -> 
     assert set(json.loads((folder.server / "separability.json").read_text())) == {"north"}
 
 
-@pytest.mark.parametrize("spoil", [other_grid, fewer_classes, endless])
-def test_an_audit_goes_on_without_a_table_that_does_not_compare(
+@pytest.mark.parametrize("spoil", [other_features, fewer_classes, endless])
+def test_a_table_that_does_not_compare_is_left_out_with_what_rests_on_it(
     spoil, federation, tmp_path
 ) -> None:
     copy = tmp_path / "run"
@@ -121,11 +128,10 @@ def test_an_audit_goes_on_without_a_table_that_does_not_compare(
     file = copy / "server" / "separability.json"
     told = json.loads(file.read_text())
     file.write_text(json.dumps({**told, "west": spoil(told["west"])}))
-    assert audit_run(Run(copy), ["north"]).to_json()["sites"]
-    assert "audit: without what site 'west' told" in (copy / "log.txt").read_text()
-    file.write_text(json.dumps({s: spoil(t) if s != "north" else t for s, t in told.items()}))
-    with pytest.raises(RunError, match="no other site"):
+    with pytest.raises(RunError, match="no other site"):  # histograms are about all summaries
         audit_run(Run(copy), ["north"])
+    log = (copy / "log.txt").read_text()
+    assert "audit: without what site 'west' told" in log and "histograms of site 'east'" in log
 
 
 def test_a_farewell_cannot_change_what_a_site_told_itself(federation) -> None:

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitrail.audit.consensus import SubspaceDeviation
-from vitrail.audit.detection.null_distribution import NullDistribution
-from vitrail.audit.finding import SIGNIFICANCE_LEVEL, Finding, Verdict, decide_verdict
+from vitrail.audit.detection.contrast import SIGNIFICANCE_LEVEL, Verdict
+from vitrail.audit.finding import Finding
 from vitrail.audit.site_audit import SiteAudit
-from vitrail.metrics.method_tests import holm
 
+NULL = (
+    "permutations of this federation's own images over its sites (half B), along directions "
+    "chosen on other images (half A)"
+)
 _SURE = 2.0  # standard errors by which a class must be worse for another site to notice
 
 
@@ -20,14 +23,15 @@ class Audit:
     """All sites' audits side by side. `origin` is the worst biased site, if there is one."""
 
     sites: tuple[SiteAudit, ...]
-    null: NullDistribution | None = None  # what the p-values were read from
+    null: str = NULL  # what the p-values say
     config: str | None = None  # which configuration was audited, for those who act on it
     standings: tuple[SubspaceDeviation, ...] = ()  # of subspaces, where the server averages some
 
     @property
     def worst(self) -> Finding | None:
-        """The finding with the largest score among those that survive all corrections."""
-        biased = [f for site in self.sites for f in site.findings if self.verdict(f) == "biased"]
+        """The biased finding with the largest score, at a site that has what others lack."""
+        everything = (f for site in self.sites for f in site.findings)
+        biased = [f for f in everything if f.verdict == "biased" and not f.lacks]
         return max(biased, key=lambda f: f.score, default=None)
 
     @property
@@ -37,12 +41,11 @@ class Audit:
 
     def p_value(self, finding: Finding) -> float:
         """Corrected for every class of every site, so that a federation errs in 1 of 20 at most."""
-        everything = [f for site in self.sites for f in site.findings]
-        return dict(zip(map(id, everything), holm([f.raw_p for f in everything])))[id(finding)]
+        return finding.p_value
 
     def verdict(self, finding: Finding) -> Verdict:
-        """The verdict after correction over the whole federation."""
-        return decide_verdict(self.p_value(finding), finding.raw_p)
+        """The same at the site and for the federation."""
+        return finding.verdict
 
     def find_affected_sites(self, finding: Finding) -> list[str]:
         """The site itself, and sites at which the shared model is worse at that class."""
@@ -60,18 +63,31 @@ class Audit:
 
     def action(self, finding: Finding) -> str:
         """What the numbers suggest, and at which site, in a few words; people decide."""
-        if self.verdict(finding) == "clear":
+        site, label = finding.site, finding.label
+        if finding.verdict == "clear":
             return "stay"
-        site = finding.site
-        if finding.reading == "minority":
-            return f"personalize at {site}: the feature is its own and helps there"
+        if finding.explained:
+            columns = ", ".join(finding.explained)
+            return (
+                f"look at how {label} was collected at {site}: the difference is explained by "
+                f"{columns}; whether that is bias, images cannot tell"
+            )
         spread = len(self.find_affected_sites(finding)) > 1
         clean = f"leave {site} out until they are clean" if spread else f"clean them at {site}"
-        if finding.reading == "open":
-            return (
-                f"look at these images at {site}: if a mark shows that is no part of "
-                f"{finding.label}, {clean}; if the feature is real, personalize there"
-            )
+        by_reading = {
+            "lacks": f"look at the other sites: {site} lacks what their images of {label} have",
+            "common": f"harmonize the images of {site}: all its classes differ, not {label} alone",
+            "acquisition": f"harmonize how images of {label} are taken or stored at {site}, "
+            "then train again",
+            "unused": f"look at these images at {site} and clean them: a mark is there that the "
+            "models do not need today",
+            "minority": f"look at these images at {site}: no mark shows; if what they contain is "
+            "real, personalize there",
+            "open": f"look at these images at {site}: if a mark shows that is no part of "
+            f"{label}, {clean}; if the feature is real, personalize there",
+        }
+        if finding.reading in by_reading:
+            return by_reading[finding.reading]
         if spread:
             return f"leave {site} out until its images are clean"
         return f"clean these images at {site}"
@@ -101,11 +117,10 @@ class Audit:
                     "skipped": list(site.skipped),
                 }
             )
-        about = None if self.null is None else self.null.about
         return {
             "origin": self.origin,
             "level": SIGNIFICANCE_LEVEL,
-            "null": about,
+            "null": self.null,
             "config": self.config,
             "sites": listed,
         }
@@ -117,9 +132,8 @@ def _make_key(finding: Finding) -> tuple[str, str]:
 
 def combine_audits(
     audits: Sequence[SiteAudit],
-    null: NullDistribution | None = None,
     config: str | None = None,
     standings: Sequence[SubspaceDeviation] = (),
 ) -> Audit:
     """Sites' audits as one view."""
-    return Audit(tuple(audits), null, config, tuple(standings))
+    return Audit(tuple(audits), config=config, standings=tuple(standings))

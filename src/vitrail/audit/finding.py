@@ -5,41 +5,51 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from vitrail.audit.counterfactual.effects import CoveringEffect
 from vitrail.audit.counterfactual.prototype_evidence import UnitEvidence
 from vitrail.audit.counterfactual.regions import Region
+from vitrail.audit.detection.contrast import Verdict
 from vitrail.explain.evidence import Box
 
-Verdict = Literal["clear", "suspect", "biased"]
-Reading = Literal["shortcut", "minority", "open", "none"]
-SIGNIFICANCE_LEVEL = 0.05
+Reading = Literal[
+    "shortcut", "minority", "acquisition", "unused", "common", "lacks", "open", "none"
+]
 VERDICT_WORDS: dict[Verdict, str] = {
     "clear": "no bias seen",
-    "suspect": "suspect",
+    "differs": "differs",
     "biased": "biased",
 }
+_CONTENT = ("map", "map as a whole", "parts anywhere")  # families that see what is shown
+_NEEDED = 0.5  # of the right answers lost without the place, or of other images won by it
+_SPARE = 0.1  # at most so much lost and won: the model does not need it
+_COMMON = 0.5  # of the shift that the site's other classes have too: no matter of one class
 
 
 @dataclass(frozen=True)
 class Finding:
     """One class of one site: score, p-value, verdict, place, and the counterfactuals behind it.
 
-    `score` says how much better this place alone tells the class here than at the other sites
-    (`here` and `elsewhere`, areas under the curve), in standard errors; `relies` how much more
+    `effect` says how far the class's images lie from the same class at the other sites, in
+    standard deviations of one image there; `limit` how far the classes of honest sites would lie,
+    by all other pairs; `score` is their ratio. `family` is the kind of feature it shows in,
+    `common` the share of the shift that the site's other classes have as well, and `lacks` says
+    that the other sites have something that this one has not. `relies` is how much more
     the region moves the site's own model than random regions do and than it moves the shared
-    model, in standard deviations.
-    `p_value` is corrected for the number of classes the site has. `place` is the region with a
-    box for each of `rows` (positions among the view's images) in pixels of the run's images;
-    `box` the median over them in pixels of the originals, None for image-wide shortcuts; `where`
-    says it in words. `units` are the shared model's prototypes of the class, one by one.
+    model, in standard deviations. `raw_p` is exact; `p_value` is it corrected for every class of
+    every site; `explained` names columns within whose groups the difference vanishes. `place` is
+    the region with a box for each of `rows` (positions among the view's images) in pixels of
+    the run's images; `box` the median over them in pixels of the originals, None for image-wide
+    ones; `where` says it in words. `units` are the shared model's prototypes of the class.
     """
 
     site: str
     label: str
     score: float
     relies: float
-    here: float
-    elsewhere: float
+    effect: float
+    limit: float
     p_value: float
     raw_p: float
     verdict: Verdict
@@ -51,6 +61,10 @@ class Finding:
     covered: dict[str, CoveringEffect]
     rows: tuple[int, ...]
     units: tuple[UnitEvidence, ...] = ()
+    family: str = ""
+    common: float = 0.0
+    lacks: bool = False
+    explained: tuple[str, ...] = ()
 
     @property
     def region(self) -> str:
@@ -64,15 +78,33 @@ class Finding:
 
     @property
     def reading(self) -> Reading:
-        """What the numbers support: a shortcut that fails without the mark (more than half of the
-        right answers are lost), a feature only this site has that is not all its model knows (at
-        most a quarter is lost), or neither: then somebody has to look."""
+        """What the numbers support.
+
+        `lacks`: the other sites have what this one has not. `common`: all classes of the site have
+        it, so it does not tell the class. `shortcut`: without the place the own model loses more
+        than half of its right answers, or the place alone wins it half of the other images.
+        `acquisition`: the image as a whole differs. `unused`: a mark is there, and neither model
+        needs it today. `minority`: no mark shows; what the images contain differs, and the model
+        knows more of the class. `open`: somebody has to look.
+        """
         if self.verdict == "clear":
             return "none"
+        if self.lacks:
+            return "lacks"
+        if self.common > _COMMON:
+            return "common"
         local = self.covered["local"]
-        if local.without < local.accuracy / 2:
+        lost = 1 - local.without / local.accuracy if local.accuracy > 0 else 0.0
+        won = max(self.flipped["local"], self.flipped["shared"])
+        if lost > _NEEDED or won >= _NEEDED:
             return "shortcut"
-        return "minority" if local.without >= 0.75 * local.accuracy else "open"
+        if self.place.kind == "color":
+            return "acquisition" if self.family not in _CONTENT else "open"
+        shared = self.covered["shared"]
+        gone = 1 - shared.without / shared.accuracy if shared.accuracy > 0 else 0.0
+        if self.place.sharp or self.family not in _CONTENT:
+            return "unused" if max(lost, gone, won) <= _SPARE else "open"
+        return "minority" if lost <= 0.25 else "open"
 
     @property
     def spot(self) -> str:
@@ -89,8 +121,9 @@ class Finding:
             return f"No bias seen in {self.label} at {self.site}."
         local, shared = self.covered["local"], self.covered["shared"]
         return (
-            f"At {self.site}, {self.spot} alone makes the site's own model say {self.label}: put "
-            f"into images of other classes, the share of them taken for it "
+            f"At {self.site}, {self.label} differs from the same class elsewhere in {self.spot}, "
+            f"by {self.effect:.1f} standard deviations. Put into images of other classes, the "
+            f"share that the site's own model takes for {self.label} "
             f"{_describe_change(self.flipped['local'])} (shared model: "
             f"{_describe_change(self.flipped['shared'])}); "
             f"{self.undone}, that model is right in {100 * local.without:.0f} % of the images of "
@@ -113,8 +146,12 @@ class Finding:
             "box": None if self.box is None else list(self.box),
             "prototypes": list(self.prototypes),
             "raw_p": self.raw_p,
-            "here": self.here,
-            "elsewhere": self.elsewhere,
+            "effect": self.effect,
+            "limit": self.limit if np.isfinite(self.limit) else None,
+            "family": self.family,
+            "common": self.common,
+            "lacks": self.lacks,
+            "explained_by": list(self.explained),
             "relies": self.relies,
             "region": self.region,
             "where": self.where,
@@ -134,10 +171,3 @@ def _describe_change(share: float) -> str:
     if points == 0:
         return "stays as it is"
     return f"{'rises' if points > 0 else 'falls'} by {abs(points)} points"
-
-
-def decide_verdict(p_value: float, raw_p: float) -> Verdict:
-    """Biased if it survives the correction, suspect if only before it."""
-    if p_value < SIGNIFICANCE_LEVEL:
-        return "biased"
-    return "suspect" if raw_p < SIGNIFICANCE_LEVEL else "clear"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +12,10 @@ from vitrail.audit.counterfactual.effects import Probe, probe
 from vitrail.audit.counterfactual.prototype_evidence import collect_unit_evidence
 from vitrail.audit.counterfactual.reliance import compute_reliance
 from vitrail.audit.detection.contrast import Contrast
-from vitrail.audit.detection.null_distribution import NullDistribution, load_shipped_null
-from vitrail.audit.finding import Finding, decide_verdict
+from vitrail.audit.detection.feature_layout import Unit
+from vitrail.audit.finding import Finding
 from vitrail.audit.place_words import compute_original_box, describe_place
 from vitrail.audit.site_view import SiteView, compute_logits
-from vitrail.metrics.method_tests import holm
 from vitrail.rng import Key
 
 
@@ -54,47 +53,54 @@ class SiteAudit:
 
 def audit_site(
     view: SiteView,
-    standing: Sequence[Contrast],
+    contrasts: Sequence[Contrast],
+    units: Sequence[Unit],
     key: Key,
-    null: NullDistribution | None = None,
     tell: Callable[[str], None] | None = None,
+    explained: Mapping[int, tuple[str, ...]] | None = None,
 ) -> SiteAudit:
-    """Say how sure each contrast is, and what its region does to the site's models."""
-    null = null or load_shipped_null()
-    tried: list[tuple[Contrast, Probe]] = []
-    for contrast in standing:
+    """See what the region of each of a site's contrasts does to its models.
+
+    `explained` names, by class, columns within whose groups the difference vanishes.
+    """
+    tried: list[tuple[Contrast, Unit, Probe]] = []
+    for contrast in contrasts:
         if tell is not None:
             tell(f"{view.site}: {view.classes[contrast.label]}")
-        result = probe(view, contrast, key.at(contrast.label))
+        unit = contrast.find_unit(units)
+        result = probe(view, contrast.label, unit, key.at(contrast.label))
         if result is not None:
-            tried.append((contrast, result))
-    raw = [null.p_value(contrast.score) for contrast, _ in tried]
-    relies = compute_reliance([result for _, result in tried])
+            tried.append((contrast, unit, result))
+    relies = compute_reliance([result for *_, result in tried])
     findings = [
-        _make_finding(view, contrast, result, far, (p, corrected))
-        for (contrast, result), far, p, corrected in zip(tried, relies, raw, holm(raw), strict=True)
+        _make_finding(view, contrast, unit, result, far, (explained or {}).get(contrast.label, ()))
+        for (contrast, unit, result), far in zip(tried, relies, strict=True)
     ]
     findings.sort(key=lambda f: -f.score)
-    known = {contrast.label for contrast, _ in tried}
+    known = {contrast.label for contrast, *_ in tried}
     skipped = tuple(name for label, name in enumerate(view.classes) if label not in known)
     return SiteAudit(view.site, tuple(findings), compute_alarm(view), skipped)
 
 
 def _make_finding(
-    view: SiteView, contrast: Contrast, result: Probe, relies: float, p_values: tuple[float, float]
+    view: SiteView,
+    contrast: Contrast,
+    unit: Unit,
+    result: Probe,
+    relies: float,
+    explained: tuple[str, ...],
 ) -> Finding:
     region, rows = result.effect.region, tuple(result.donors.tolist())
-    p, corrected = p_values
     return Finding(
         site=view.site,
         label=view.classes[result.label],
         score=contrast.score,
         relies=relies,
-        here=contrast.here,
-        elsewhere=contrast.elsewhere,
-        p_value=corrected,
-        raw_p=p,
-        verdict=decide_verdict(corrected, p),
+        effect=contrast.effect,
+        limit=contrast.limit,
+        p_value=contrast.p_value,
+        raw_p=contrast.raw_p,
+        verdict=contrast.verdict,
         place=region,
         box=None if region.kind == "anywhere" else compute_original_box(view, rows, region.boxes),
         where=describe_place(region, (view.images.shape[1], view.images.shape[2])),
@@ -103,6 +109,10 @@ def _make_finding(
         covered=result.covered,
         rows=rows,
         units=collect_unit_evidence(view, result),
+        family=unit.family,
+        common=contrast.direction.common,
+        lacks=contrast.direction.lacks,
+        explained=explained,
     )
 
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vitrail.audit.detection.extractor import CHUNK, compute_backbone_maps
+from vitrail.audit.detection.features import CHUNK
+from vitrail.audit.detection.map_features import compute_maps
 from vitrail.errors import RunError
 from vitrail.models.heads.part_head import PartHead, require_head
 from vitrail.models.network import Network
@@ -64,7 +65,7 @@ class SiteView:
 
     def compute_maps(self, images: Tensor) -> Tensor:
         """The map of the site's own backbone, before the neck, [N, D, h, w]."""
-        return compute_backbone_maps(self.local.network, self._iterate_normalized(images))
+        return compute_maps(self.local.network, self._iterate_normalized(images))[1]
 
     def _iterate_normalized(self, images: Tensor) -> Iterator[Tensor]:
         for part in torch.split(images, CHUNK):
@@ -102,6 +103,11 @@ def compute_activation_maps(model: DeployedModel, z: Tensor) -> Tensor:
 def compute_peak_activations(model: DeployedModel, z: Tensor) -> Tensor:
     """The largest activation of every unit in each image, [N, units]."""
     return compute_activation_maps(model, z).amax((2, 3))
+
+
+def has_parts(model: DeployedModel) -> bool:
+    """Whether a model explains itself by parts; one without is audited by its predictions."""
+    return isinstance(model.network.head, PartHead)
 
 
 def require_part_head(model: DeployedModel | Network) -> PartHead:

@@ -1,18 +1,19 @@
 """What a coordinator can audit without an image: the figures that sites told, side by side.
 
-They say at which place of its images a class stands out at one site and nowhere else. Whether the
-model learned it is for the site to find out, which has the images.
+They say in what a class stands apart at one site from the same class elsewhere, and how surely.
+Whether the model learned it is for the site to find out, which has the images.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
-from vitrail.audit.audit_run import SEPARABILITY_FILE
-from vitrail.audit.detection.contrast import Contrast, compute_contrasts
-from vitrail.audit.detection.separability import Separability
+import numpy as np
+
+from vitrail.audit.audit_tables import compare_tables, read_tables
+from vitrail.audit.detection.contrast import Contrast
+from vitrail.audit.detection.feature_layout import Unit
 from vitrail.errors import RunError
 from vitrail.runs.opened_run import Run
 
@@ -21,19 +22,21 @@ AT_A_SITE = "Whether the model learned it, a site sees in its own folder: vitrai
 
 @dataclass(frozen=True)
 class ToldContrast:
-    """A class of a site and how much it stands out there, in standard errors of the difference."""
+    """A class of a site and how far it lies from the same class elsewhere."""
 
     site: str
     label: str
     contrast: Contrast
+    unit: Unit
 
     @property
     def place(self) -> str:
         """Where, in words."""
-        if self.contrast.place is None:
-            return "in the whole image" if self.contrast.kind == "image-wide" else "anywhere"
-        x, y = self.contrast.place
-        return f"at {x:.0%} of the width, {y:.0%} of the height"
+        if self.unit.box is None:
+            where = "in the whole image" if self.unit.kind == "image-wide" else "anywhere"
+            return f"{where} ({self.unit.family})"
+        x0, y0, x1, y1 = self.unit.box
+        return f"at {(x0 + x1) / 2:.0%} of the width, {(y0 + y1) / 2:.0%} of the height"
 
     def to_json(self) -> dict[str, Any]:
         """For a file."""
@@ -42,10 +45,13 @@ class ToldContrast:
             "site": self.site,
             "class": self.label,
             "score": one.score,
-            "kind": one.kind,
-            "place": one.place,
-            "here": one.here,
-            "elsewhere": one.elsewhere,
+            "p_value": one.p_value,
+            "verdict": one.verdict,
+            "kind": self.unit.kind,
+            "family": self.unit.family,
+            "place": self.unit.box,
+            "effect": one.effect,
+            "limit": one.limit if np.isfinite(one.limit) else None,
         }
 
 
@@ -65,25 +71,16 @@ class ToldFigures:
 
 def read_told_figures(run: Run) -> ToldFigures | None:
     """What the sites of a federation told for its audit; None where none was to be told."""
-    file = run.folder.server / SEPARABILITY_FILE
-    if not file.is_file():
+    tables = read_tables(run)
+    if tables is None:
         return None
-    tables: dict[str, Separability] = {}
-    for site, raw in json.loads(file.read_text(encoding="utf-8")).items():
-        try:
-            table = Separability.from_json(raw)
-        except (KeyError, TypeError, ValueError):
-            continue
-        if all(table.is_comparable(other) for other in tables.values()):
-            tables[site] = table
     contrasts = [
-        ToldContrast(site, run.classes[one.label], one)
-        for site in tables
-        for one in compute_contrasts(tables, site)
+        ToldContrast(one.site, run.classes[one.label], one, one.find_unit(tables.units))
+        for one in compare_tables(run, tables)
     ]
-    contrasts.sort(key=lambda one: -one.contrast.score)
-    silent = tuple(site for site in run.sites if site not in tables)
-    return ToldFigures(tuple(contrasts), tuple(tables), silent)
+    told = tuple(tables.exchange.summaries)
+    silent = tuple(site for site in run.sites if site not in told)
+    return ToldFigures(tuple(contrasts), told, silent)
 
 
 def require_told_figures(run: Run) -> ToldFigures:

@@ -89,8 +89,9 @@ def _print_told(figures: ToldFigures, json: Path | None, out: Path | None) -> No
     typer.echo("This is the coordinator. The sites told these figures for the audit:")
     for one in figures.contrasts[:_TOLD]:
         typer.echo(
-            f"{one.site}: {one.label} stands out by {one.contrast.score:.1f} standard errors, "
-            f"{one.place} ({one.contrast.here:.2f} here, {one.contrast.elsewhere:.2f} elsewhere)"
+            f"{one.site}: {one.label}: {one.contrast.verdict}, {one.contrast.effect:.1f} standard "
+            f"deviations from the other sites, {one.place}, "
+            f"p {format_p_value(one.contrast.p_value)}"
         )
     if not figures.contrasts:
         typer.echo("nothing that compares: too few images of each class")

@@ -179,8 +179,14 @@ class Partition(Section):
 class Bias(Section):
     """`[bias]` or `[[bias]]`: a shortcut injected into some classes of some sites."""
 
-    kind: Literal["emoji", "text", "patch", "border", "blur", "brightness", "color", "replace"]
-    """What is done to an image; replace: images that carry `device` stand in for it."""
+    kind: Literal[
+        "emoji", "text", "patch", "ruler", "electrode", "tape",
+        "border", "brightness", "color", "gamma", "contrast", "saturation", "vignette",
+        "blur", "noise", "jpeg", "resample", "sharpen", "posterize", "scanlines",
+        "replace",
+    ]  # fmt: skip
+    """What is done to an image: a mark, a change of tone and color, one of how it was taken and
+    kept; replace: images that carry `device` stand in for it."""
     sites: tuple[str | int, ...] = (0,)
     """Site names, or numbers in order."""
     classes: tuple[str | int, ...] = (0,)

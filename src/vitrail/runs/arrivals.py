@@ -46,7 +46,7 @@ def _list_lines(
         }
     if site in tables:
         size = len(json.dumps(tables[site]).encode())
-        yield {"kind": "separability", "bytes": size, "guarantee": NO_GUARANTEE}
+        yield {"kind": "audit summary", "bytes": size, "guarantee": NO_GUARANTEE}
 
 
 def _describe_agreed(plan: Plan, round_: int) -> str:

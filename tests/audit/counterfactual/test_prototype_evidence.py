@@ -13,15 +13,15 @@ from vitrail.audit.counterfactual.prototype_evidence import (
     find_excited_units,
     has_same_latent_space,
 )
-from vitrail.audit.detection.contrast import Contrast
+from vitrail.audit.detection.feature_layout import Unit
 from vitrail.rng import derive_server_key
 
-CORNER = Contrast(0, 9.0, "place", (0.125, 0.875), 1.0, 0.6, reach=(0.25, 0.25))
+CORNER = Unit("tone", "place", np.arange(3), (0.0, 0.75, 0.25, 1.0))
 TWO = [["green", "red"], ["blue", "blue"], ["yellow", "yellow"]]
 
 
-def found(desk, contrast=CORNER):
-    return collect_unit_evidence(desk, probe(desk, contrast, derive_server_key(0)))
+def found(desk):
+    return collect_unit_evidence(desk, probe(desk, 0, CORNER, derive_server_key(0)))
 
 
 def test_the_prototype_that_seeks_the_mark_is_named_and_no_other(make_desk, seeker):

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from vitrail.audit.counterfactual.regions import Region, draw_random_regions, find_strongest_unit
+from vitrail.audit.site_view import require_part_head
 from vitrail.errors import RunError
 from vitrail.models.heads.head import LinearHead
 from vitrail.rng import derive_server_key
@@ -63,9 +64,11 @@ def test_into_puts_each_donors_region_into_its_recipients():
     assert float((found.mean((0, 2, 3)) - pool.mean((0, 2, 3))).abs().max()) < 0.02
 
 
-def test_a_model_without_parts_is_refused(make_desk, seeker):
+def test_a_model_without_parts_has_no_strongest_unit(make_desk, seeker):
     desk = make_desk()
     model = seeker([["red"], ["blue"], ["yellow"]])
     model.network.head = LinearHead(3, 3)
+    z = desk.run_frozen_stages(desk.pixels[:2])
+    assert find_strongest_unit(model, z, 0, (32, 32)) is None
     with pytest.raises(RunError, match="no parts"):
-        looks(desk, model)
+        require_part_head(model)

@@ -1,23 +1,23 @@
 """A shortcut planted by hand moves its site's own model; what all models know moves both."""
 
+import numpy as np
 import pytest
 
 from vitrail.audit.counterfactual.effects import Effect, Probe, probe
 from vitrail.audit.counterfactual.regions import Region
 from vitrail.audit.counterfactual.reliance import compute_reliance
-from vitrail.audit.detection.contrast import Contrast
+from vitrail.audit.detection.feature_layout import Unit
 from vitrail.rng import derive_server_key
 
-CORNER, MIDDLE = (0.125, 0.875), (0.5, 0.5)
-
-
-def at(label, place):
-    return Contrast(label, 5.0, "place", place, 1.0, 0.6, reach=(0.25, 0.25))
+CORNER, MIDDLE = (
+    Unit("tone", "place", np.arange(3), box)
+    for box in ((0.0, 0.75, 0.25, 1.0), (0.375, 0.375, 0.625, 0.625))
+)
 
 
 def probes(desk, place=CORNER, seed=0):
     key = derive_server_key(seed).at("audit")
-    found = [probe(desk, at(label, place), key.at(label)) for label in range(3)]
+    found = [probe(desk, label, place, key.at(label)) for label in range(3)]
     return [one for one in found if one is not None]
 
 
@@ -49,8 +49,8 @@ def test_the_same_key_gives_the_same_numbers(make_desk):
 @pytest.mark.parametrize("counts", [(2, 12, 12), (0, 12, 12)])
 def test_too_few_images_are_not_probed(make_desk, counts):
     desk = make_desk(counts=counts)
-    assert probe(desk, at(0, CORNER), derive_server_key(0)) is None
-    assert probe(desk, at(1, CORNER), derive_server_key(0)) is not None
+    assert probe(desk, 0, CORNER, derive_server_key(0)) is None
+    assert probe(desk, 1, CORNER, derive_server_key(0)) is not None
 
 
 def test_one_class_is_not_probed(make_desk):

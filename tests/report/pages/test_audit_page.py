@@ -10,7 +10,6 @@ import torch
 
 from vitrail.audit.counterfactual.finding_pictures import Attention, ClassPrediction, FindingExample
 from vitrail.audit.counterfactual.prototype_evidence import UnitEvidence
-from vitrail.audit.detection.null_distribution import NullDistribution
 from vitrail.audit.federation_view import combine_audits
 from vitrail.audit.site_audit import Alarm, SiteAudit
 from vitrail.report.pages.audit_page import render_audit_page
@@ -68,20 +67,19 @@ def test_a_bias_is_told_on_top_in_plain_words(finding):
     bad = finding("north", "crow", 9.5, 1e-7, "place")
     whole = combine_audits(
         [site("north", bad), site("south", finding("south", "crow", 3.0, 0.8))],
-        NullDistribution.from_scores([1], "birds"),
     )
     top = text(render_audit(whole, ("crow",), [make_example(bad)])).split("All sites")[0]
     for word in ("Bias found", "north", "crow", "lower left", "pixels 20 to 60 across", "< 0.0001",
-                 "10 %", "instead of 90 %", "+50 points", "covered"):  # fmt: skip
+                 "10 %", "instead of 90 %", "+40 points", "covered"):  # fmt: skip
         assert word in top
     assert whole.action(bad) in top
 
 
 def test_a_suspicion_is_not_called_a_bias(finding):
-    odd = finding("north", "crow", 3.0, 0.03)
+    odd = finding("north", "crow", 0.6, 0.03)
     whole = combine_audits([site("north", odd), site("south", finding("south", "crow", 3.0, 0.9))])
     page = text(render_audit(whole, ("crow",)))
-    assert "suspicion" in page and "Bias found" not in page and "Suspected north" in page
+    assert "a difference" in page and "Bias found" not in page and "Suspected north" in page
 
 
 def test_nothing_seen_is_no_proof_and_nothing_tested_says_so(finding):
@@ -91,7 +89,7 @@ def test_nothing_seen_is_no_proof_and_nothing_tested_says_so(finding):
     whole = combine_audits([site("north", skipped=("crow", "tit"))])
     page = text(render_audit(whole, ("crow", "tit")))
     assert "Nothing could be tested" in page and "crow, tit" in page
-    assert write_headline(whole) == ("suspect", "Nothing could be tested")  # not a green ring
+    assert write_headline(whole) == ("differs", "Nothing could be tested")  # not a green ring
 
 
 def test_hostile_names_stay_text(finding):
@@ -118,11 +116,11 @@ def test_every_verdict_is_a_word_and_a_shape(finding):
     """Without color the three are still told apart."""
     three = [
         finding("n", "a", 9.0, 1e-7),
-        finding("n", "b", 3.0, 0.03),
+        finding("n", "b", 0.6, 0.03),
         finding("n", "c", 3.0, 0.9),
     ]
     page = render_audit(combine_audits([site("n", *three), site("m")]), ("a", "b", "c"))
-    for word in ("no bias seen", "suspect", "biased"):
+    for word in ("no bias seen", "differs", "biased"):
         match = re.search(rf'<span class="verdict \w+"><svg[^>]*>(.*?)</svg>{word}<', page)
         assert match
     shapes = set(re.findall(r'<span class="verdict \w+"><svg[^>]*>(.*?)</svg>', page))
@@ -133,18 +131,17 @@ def test_many_classes_are_summed_up_but_no_doubt_is_hidden(finding):
     many = [finding("n", f"c{i}", 5 - i / 50, 0.9) for i in range(200)]
     many.append(finding("n", "last", -9.0, 0.04))
     page = text(render_audit(combine_audits([site("n", *many)]), tuple(f.label for f in many)))
-    assert "170 more, all clear" in page and "last suspect" in page
+    assert "170 more, all clear" in page and "last differs" in page
 
 
-def test_both_readings_are_shown_and_one_is_supported(finding):
-    for without, name in ((0.1, "A shortcut"), (0.8, "A minority")):
-        readings = describe_readings(finding("n", "a", 3.0, 1e-7, without=without))
-        assert [reading[0] for reading in readings] == ["A shortcut", "A minority"]
-        assert [reading[0] for reading in readings if reading[2]] == [name]
+def test_the_reading_that_numbers_support_is_shown_or_both_that_are_left(finding):
+    shortcut = finding("n", "a", 3.0, 1e-7, without=0.1)
+    ((name, _, supported),) = describe_readings(shortcut)
+    assert name == "A shortcut" and supported
     unclear = finding("n", "a", 3.0, 1e-7, "place", without=0.5)
     assert not any(reading[2] for reading in describe_readings(unclear))
     page = text(render_audit(combine_audits([site("n", unclear)]), ("a",), [make_example(unclear)]))
-    assert "neither reading" in page and "look at these images at n" in page
+    assert "no reading" in page and "look at these images at n" in page
 
 
 def test_prototypes_that_look_at_the_place_come_first(finding):

@@ -15,8 +15,14 @@ from vitrail.audit.counterfactual.regions import (
     draw_random_regions,
     locate_suspected_region,
 )
-from vitrail.audit.detection.contrast import Contrast
-from vitrail.audit.site_view import SiteView, compute_logits, compute_peak_activations, log_odds
+from vitrail.audit.detection.feature_layout import Unit
+from vitrail.audit.site_view import (
+    SiteView,
+    compute_logits,
+    compute_peak_activations,
+    has_parts,
+    log_odds,
+)
 from vitrail.rng import Key
 
 DONORS, EACH, RANDOM = 12, 2, 4
@@ -59,9 +65,8 @@ class Probe:
     covered: dict[str, CoveringEffect] = field(default_factory=dict)
 
 
-def probe(view: SiteView, contrast: Contrast, key: Key) -> Probe | None:
-    """Try the region that a contrast names; None where there are too few images to tell."""
-    label = contrast.label
+def probe(view: SiteView, label: int, unit: Unit, key: Key) -> Probe | None:
+    """Try the region that a unit names for a class; None where too few images are there to tell."""
     donors = view.select_class(label, DONORS)
     others = torch.from_numpy(np.flatnonzero(view.labels != label))
     if len(donors) < _FEWEST or len(others) < _FEWEST:
@@ -70,7 +75,7 @@ def probe(view: SiteView, contrast: Contrast, key: Key) -> Probe | None:
     chosen = others[torch.from_numpy(draw.integers(0, len(others), len(donors) * EACH))]
     images, pool = view.pixels[chosen], view.pixels[donors]
     sources = pool.repeat_interleave(EACH, 0)
-    regions = [locate_suspected_region(view, contrast, pool)]
+    regions = [locate_suspected_region(view, label, unit, pool)]
     if regions[0].boxes is not None:
         size = (images.shape[2], images.shape[3])
         regions += draw_random_regions(regions[0].boxes, size, RANDOM, key.at("regions").numpy())
@@ -94,10 +99,8 @@ def _compute_outputs(view: SiteView, images: Tensor) -> tuple[dict[str, Tensor],
     """Every model's logits, and what each unit of the site's two models finds in each image."""
     z = view.run_frozen_stages(images)
     logits = {name: compute_logits(model, z) for name, model in view.models.items()}
-    return logits, {
-        "local": compute_peak_activations(view.local, z),
-        "shared": compute_peak_activations(view.shared, z),
-    }
+    parts = {"local": view.local, "shared": view.shared} if has_parts(view.shared) else {}
+    return logits, {name: compute_peak_activations(model, z) for name, model in parts.items()}
 
 
 def _compute_mean_change(before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -15,7 +15,12 @@ from torch import Tensor
 
 from vitrail.audit.counterfactual.effects import Probe
 from vitrail.audit.counterfactual.overlap import compute_share_inside, mean_iou
-from vitrail.audit.site_view import SiteView, compute_activation_maps, require_part_head
+from vitrail.audit.site_view import (
+    SiteView,
+    compute_activation_maps,
+    has_parts,
+    require_part_head,
+)
 from vitrail.explain.boxes import find_boxes
 from vitrail.models.heads.protopnet import ProtoHead
 from vitrail.runs.deployed import DeployedModel
@@ -53,7 +58,9 @@ class UnitEvidence:
 
 @torch.inference_mode()
 def collect_unit_evidence(view: SiteView, probe: Probe) -> tuple[UnitEvidence, ...]:
-    """Every prototype in use of the probed class."""
+    """Every prototype in use of the probed class; none where a model has no parts."""
+    if not has_parts(view.shared):
+        return ()
     head = require_part_head(view.shared)
     of_class = (head.owner == probe.label) & head.alive()
     others = (head.owner != probe.label) & head.alive()

@@ -10,9 +10,15 @@ import torch
 from torch import Tensor
 
 from vitrail.audit.counterfactual.covering import match_colors, swap
-from vitrail.audit.detection.contrast import Contrast
-from vitrail.audit.detection.separability import locate_class_patch
-from vitrail.audit.site_view import SiteView, compute_activation_maps, require_part_head
+from vitrail.audit.detection.feature_layout import Unit
+from vitrail.audit.detection.shared_patch import locate_class_patch
+from vitrail.audit.detection.tight_place import find_tight_place
+from vitrail.audit.site_view import (
+    SiteView,
+    compute_activation_maps,
+    has_parts,
+    require_part_head,
+)
 from vitrail.explain.boxes import find_boxes
 from vitrail.runs.deployed import DeployedModel
 
@@ -22,10 +28,12 @@ class Region:
     """A suspected place in the images of one class.
 
     `boxes` [N, 4] has one box an image; None for what is no place but the color of the whole.
+    `sharp` says that the pixels there stand out as those of things that were added do.
     """
 
     kind: Literal["place", "anywhere", "color", "random"]
     boxes: Tensor | None = None
+    sharp: bool = False
 
     def paste_into(self, images: Tensor, donors: Tensor, pool: Tensor) -> Tensor:
         """Images with this region of their donors put in; `pool` are all donors of the class."""
@@ -34,21 +42,26 @@ class Region:
         return match_colors(images, pool)
 
 
-def locate_suspected_region(view: SiteView, contrast: Contrast, donors: Tensor) -> Region:
-    """The region a contrast names, in each of some of the class's images."""
+def locate_suspected_region(view: SiteView, label: int, unit: Unit, donors: Tensor) -> Region:
+    """The region a unit names, in each of some of the class's images, fitted at full resolution.
+
+    What is image-wide or anywhere may still be a mark at one place: where the class's pixels
+    stand out sharply at one, that is it.
+    """
     height, width = donors.shape[2:]
-    if contrast.place is not None and contrast.reach is not None:
-        (x, y), (wide, high) = contrast.place, contrast.reach
-        box = [
-            round(max(0.0, x - wide / 2) * width),
-            round(max(0.0, y - high / 2) * height),
-            round(min(1.0, x + wide / 2) * width),
-            round(min(1.0, y + high / 2) * height),
-        ]
+    tight = find_tight_place(
+        view.images[view.labels == label], view.images[view.labels != label], unit.box
+    )
+    if tight is not None and (unit.box is not None or tight.is_mark):
+        boxes = torch.tensor([tight.box]).repeat(len(donors), 1)
+        return Region("place", boxes, tight.is_mark)
+    if unit.box is not None:
+        x0, y0, x1, y1 = unit.box
+        box = [int(x0 * width), int(y0 * height), round(x1 * width), round(y1 * height)]
         return Region("place", torch.tensor([box]).repeat(len(donors), 1))
-    if contrast.kind == "image-wide":
+    if unit.kind == "image-wide":
         return Region("color")
-    return Region("anywhere", _locate_shared_patch(view, contrast.label, donors))
+    return Region("anywhere", _locate_shared_patch(view, label, donors))
 
 
 def _locate_shared_patch(view: SiteView, label: int, donors: Tensor) -> Tensor:
@@ -70,6 +83,8 @@ def find_strongest_unit(
     model: DeployedModel, z: Tensor, label: int, size: tuple[int, int]
 ) -> tuple[int, Tensor] | None:
     """The unit of a class that is most active in its images, with its box in each of them."""
+    if not has_parts(model):
+        return None
     head = require_part_head(model)
     units = torch.nonzero((head.owner == label) & head.alive())[:, 0]
     if not len(units):

@@ -1,120 +1,139 @@
-"""A site against the others: at which place does a class stand out here and nowhere else?"""
+"""The procedure: directions from the A halves, tests on the B halves, verdicts on every pair."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
-from vitrail.audit.detection.separability import Separability
+from vitrail.audit.detection.direction import Direction
+from vitrail.audit.detection.feature_layout import Unit
+from vitrail.audit.detection.permutation_test import PermutationResult, compare_membership
+from vitrail.audit.detection.prediction_interval import Effect, compute_effect, compute_limit
+from vitrail.metrics.method_tests import holm
+from vitrail.rng import Key
 
-_SHARP = 12  # of the weights around a place: its neighbors see a mark as well, from the side
-_REACH = 1.5  # cells: a mark seldom ends where a cell does
-_SLACK = 0.05  # a fixed place that tells the class nearly as well is the better account
+Counts = npt.NDArray[np.int64]
+Pair = tuple[str, int]
+Verdict = Literal["clear", "differs", "biased"]
+Histograms = Mapping[str, Mapping[Pair, Counts]]  # site -> pair asked about -> 32 bins
+SIGNIFICANCE_LEVEL = 0.05
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """The place at which a class stands out most. `score` is in standard errors.
+    """One class of one site against the same class elsewhere.
 
-    `place` is the center as shares of width and height, `reach` the size of what was looked at
-    there; both are None for what is image-wide or anywhere.
-    `here` and `elsewhere` are the mean areas under the curve at that place.
+    `score` is how many times as far as the prediction interval reaches the effect is; beyond 1
+    it is outside. `raw_p` is exact for "the class looks alike at all sites", `p_value` corrected
+    (Holm) over all pairs. `apart` names sites that were left out of the comparison because the
+    class is biased there.
     """
 
+    site: str
     label: int
-    score: float
-    kind: str  # "place", "image-wide" or "anywhere"
-    place: tuple[float, float] | None
-    here: float
-    elsewhere: float
-    reach: tuple[float, float] | None = None
+    direction: Direction
+    raw_p: float
+    p_value: float
+    effect: float
+    limit: float
+    statistic: float
+    verdict: Verdict
+    images: int
+    apart: tuple[str, ...] = ()
+
+    @property
+    def score(self) -> float:
+        """The effect in units of the interval's upper end."""
+        return self.effect / self.limit if 0 < self.limit < np.inf else 0.0
+
+    def find_unit(self, units: Sequence[Unit]) -> Unit:
+        """What stands apart: a place where one does nearly as much as anything else."""
+        place = self.direction.place
+        return units[self.direction.unit if place is None else place]
 
 
-def compute_contrasts(tables: Mapping[str, Separability], site: str) -> list[Contrast]:
-    """One contrast a class that this site and at least one other know about.
+def compare_pairs(
+    directions: Mapping[Pair, Direction], histograms: Histograms, key: Key
+) -> list[Contrast]:
+    """Every pair that has images in B here and elsewhere, worst first.
 
-    At each place the median, over the other classes that both sides have, of the area here
-    minus that of the other sites (weighed by their precision): a marked class is told from
-    every other by its mark, the others only from the marked one. Its error is the median of the
-    errors, because the pairs share the class's own images. What all other classes of this site
-    have in common, at all places, is taken off: a site may simply have better images. (With two
-    classes it is what the places have in common, so that image-wide shifts go unseen.) Sites
-    differ without any bias, and more than by chance: how much the other sites differ among
-    themselves, over all places, is part of the error.
+    Where a class is biased at a site, other sites are compared again without it: they differ from
+    it, which is its doing and not theirs.
     """
-    table, others = tables[site], [t for name, t in tables.items() if name != site]
-    if not others:
-        return []
-    stack = torch.stack([t.area for t in others])
-    weight = torch.where(stack.isnan(), 0.0, 1 / torch.stack([t.variance for t in others]))
-    total = weight.sum(0)
-    elsewhere = (stack.nan_to_num() * weight).sum(0) / total.clamp_min(1e-12)
-    between = _compute_between_variance(stack, torch.stack([t.variance for t in others]))
-    spread = (table.variance + 1 / total.clamp_min(1e-12) + between[..., None]).sqrt()
-    both = ~table.area.isnan() & (total > 0)
-    gaps, errors, levels = {}, {}, {}
-    for label in range(len(table.area)):
-        pairs = both[label].all(1)
-        if bool(pairs.any()):
-            here, there = table.area[label][pairs], elsewhere[label][pairs]
-            gaps[label] = (here - there).median(0).values
-            levels[label] = (here.mean(0), there.mean(0))
-            errors[label] = spread[label][pairs].median(0).values
+    contrasts = _compare(directions, histograms, key, {})
+    biased = [c for c in contrasts if c.verdict == "biased"]
+    apart: dict[int, set[str]] = {}
+    for contrast in biased:
+        strongest = max((c for c in biased if c.label == contrast.label), key=lambda c: c.effect)
+        apart.setdefault(contrast.label, set()).add(strongest.site)
+    return _compare(directions, histograms, key, apart) if apart else contrasts
+
+
+def _compare(
+    directions: Mapping[Pair, Direction],
+    histograms: Histograms,
+    key: Key,
+    apart: Mapping[int, set[str]],
+) -> list[Contrast]:
+    rows: list[tuple[Pair, PermutationResult, Effect, int, tuple[str, ...]]] = []
+    tests = len(directions)
+    for (site, label), direction in directions.items():
+        here = histograms.get(site, {}).get((site, label))
+        without = {name for name in apart.get(label, ()) if name != site}
+        others = [
+            table[site, label]
+            for name, table in histograms.items()
+            if name != site and name not in without and (site, label) in table
+        ]
+        others = [h for h in others if h.sum()]
+        if here is None or not here.sum() or not others:
+            continue
+        result = compare_membership(here, np.sum(others, 0), key.at(site, label), tests)
+        effect = compute_effect(here, others, direction.common)
+        rows.append(((site, label), result, effect, int(here.sum()), tuple(sorted(without))))
+    corrected = holm([result.p_value for _, result, *_ in rows])
     contrasts = []
-    for label, gap in gaps.items():
-        rest = [g for other, g in gaps.items() if other != label]
-        common = (torch.cat(rest) if len(rest) > 1 else gap).median().clamp_min(0)
-        z = (gap - common) / errors[label]
-        best, (here, there) = int(z.argmax()), levels[label]
-        where = int(z[: table.grid[0] * table.grid[1]].argmax())
-        if z[where] < z[best] / 2 or here[where] < here[best] - _SLACK:
-            where = best
-        score, known = float(z[best]), (float(here[where]), float(there[where]))
-        contrasts.append(_make_contrast(label, score, z, where, table.grid, known))
-    return contrasts
+    for at, ((pair, result, effect, images, left_out), p) in enumerate(
+        zip(rows, corrected, strict=True)
+    ):
+        rest = [
+            row[2] for k, row in enumerate(rows) if k != at and not _is_touched(row[0], pair, apart)
+        ]
+        limit = compute_limit(effect, rest, len(rows))
+        contrasts.append(
+            Contrast(
+                *pair,
+                directions[pair],
+                result.p_value,
+                p,
+                effect.size,
+                limit,
+                result.statistic,
+                decide_verdict(p, effect.size > limit),
+                images,
+                left_out,
+            )
+        )
+    return sorted(contrasts, key=lambda c: -c.score)
 
 
-def _compute_between_variance(areas: Tensor, variances: Tensor) -> Tensor:
-    """The variance between sites beyond that of sampling, for each pair of classes.
-
-    The moment estimate of DerSimonian and Laird (1986), a mean over places; 0 with fewer than
-    two sites that know the pair.
-    """
-    known = ~areas.isnan()
-    count = known.sum(0).clamp_min(1)
-    center = areas.nan_to_num().sum(0) / count
-    squares = torch.where(known, (areas - center) ** 2, 0.0).sum(0) / (count - 1).clamp_min(1)
-    sampling = torch.where(known, variances, 0.0).sum(0) / count
-    excess = torch.where(count > 1, squares - sampling, 0.0)
-    return excess.mean(-1).clamp_min(0)
+def _is_touched(pair: Pair, asked: Pair, apart: Mapping[int, set[str]]) -> bool:
+    """Whether a pair is biased itself, and so says nothing of what honest pairs do."""
+    return pair != asked and pair[0] in apart.get(pair[1], ())
 
 
-def _make_contrast(
-    label: int,
-    score: float,
-    z: Tensor,
-    where: int,
-    grid: tuple[int, int],
-    known: tuple[float, float],
-) -> Contrast:
-    height, width = grid
-    cells = height * width
-    if where >= cells:
-        kind = "image-wide" if where == cells else "anywhere"
-        return Contrast(label, score, kind, None, *known)
-    center = _find_center(z[:cells].view(height, width), divmod(where, width))
-    return Contrast(label, score, "place", center, *known, reach=(_REACH / width, _REACH / height))
+def decide_verdict(p_value: float, outside: bool) -> Verdict:
+    """Biased if the exact test says so and no honest pair is as far off; differs by the first."""
+    if p_value >= SIGNIFICANCE_LEVEL:
+        return "clear"
+    return "biased" if outside else "differs"
 
 
-def _find_center(z: Tensor, at: tuple[int, int]) -> tuple[float, float]:
-    """The middle of what stands out around a cell; what is near the largest counts most."""
-    height, width = z.shape
-    rows = torch.arange(max(0, at[0] - 1), min(height, at[0] + 2))
-    columns = torch.arange(max(0, at[1] - 1), min(width, at[1] + 2))
-    near = (z[rows][:, columns] / z[at].clamp_min(1e-9)).clamp_min(0) ** _SHARP
-    y = float((near.sum(1) * (rows + 0.5)).sum() / near.sum()) / height
-    x = float((near.sum(0) * (columns + 0.5)).sum() / near.sum()) / width
-    return x, y
+def find_origin(contrasts: Sequence[Contrast]) -> Contrast | None:
+    """The biased pair that stands out most among those that have what others lack."""
+    biased = [c for c in contrasts if c.verdict == "biased" and not c.direction.lacks]
+    return max(biased, key=lambda c: c.score, default=None)

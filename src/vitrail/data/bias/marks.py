@@ -22,7 +22,7 @@ Pixels = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.floating[Any]]
 Rows = npt.NDArray[np.int64]
 Sprite = Callable[[Bias, int], Image.Image]
-Wash = Callable[[Floats, Bias], Floats]
+Wash = Callable[[Floats, Bias, Key], Floats]
 
 SPRITES: Registry[Sprite] = Registry("mark", "bias.kind")
 WASHES: Registry[Wash] = Registry("change of the whole image", "bias.kind")
@@ -51,7 +51,8 @@ def stamp(
         return images, regions
     if bias.kind in WASHES:
         plain = images.astype(np.float32)
-        return _mix(plain, WASHES[bias.kind](plain, bias), np.float32(bias.strength)), regions
+        washed = np.clip(WASHES[bias.kind](plain, bias, key), 0, 255)
+        return _mix(plain, washed, np.float32(bias.strength)), regions
     if bias.kind not in SPRITES:
         raise ConfigError(
             f"{bias.kind!r} exchanges images and cannot be drawn on one", where="bias.kind"
@@ -103,11 +104,6 @@ def _rgb(bias: Bias) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def _flat_color(bias: Bias, channels: int) -> Floats:
-    color = np.array(_rgb(bias), dtype=np.float32)
-    return color if channels == 3 else to_gray(color)
-
-
 @SPRITES.register("emoji")
 def _emoji(bias: Bias, side: int) -> Image.Image:
     """A smiling face of the given color."""
@@ -148,34 +144,44 @@ def _patch(bias: Bias, side: int) -> Image.Image:
     return Image.new("RGBA", (side, side), (*_rgb(bias), 255))
 
 
-@WASHES.register("border")
-def _border(images: Floats, bias: Bias) -> Floats:
-    """A frame of the given color; `size` is four times its thickness, or nothing else is left."""
-    height, width, channels = images.shape[1:]
-    thick = max(1, round(bias.size * min(height, width) / 4))
-    framed = np.broadcast_to(_flat_color(bias, channels), images.shape).astype(np.float32)
-    inside = (slice(None), slice(thick, height - thick), slice(thick, width - thick))
-    framed[inside] = images[inside]
-    return framed
+@SPRITES.register("ruler")
+def _ruler(bias: Bias, side: int) -> Image.Image:
+    """A scale of the given color, as long as the mark is to be, with ticks."""
+    big = side * _FINE
+    picture = Image.new("RGBA", (big, max(_FINE, big // 4)))
+    pen = ImageDraw.Draw(picture)
+    line = max(1, big // 24)
+    pen.rectangle((0, picture.height - line, big, picture.height), fill=(*_rgb(bias), 255))
+    for tick in range(9):
+        x = round(tick / 8 * (big - line))
+        top = 0 if tick % 4 == 0 else picture.height // 2
+        pen.rectangle((x, top, x + line - 1, picture.height), fill=(*_rgb(bias), 255))
+    return picture.resize((side, max(1, side // 4)), Image.Resampling.BOX)
 
 
-@WASHES.register("blur")
-def _blur(images: Floats, bias: Bias) -> Floats:
-    """A Gaussian blur; `size` is four standard deviations."""
-    from scipy.ndimage import gaussian_filter  # a quarter of a second, seldom needed
+@SPRITES.register("electrode")
+def _electrode(bias: Bias, side: int) -> Image.Image:
+    """A ring of the given color around a dot, and the beginning of a wire."""
+    big = side * _FINE
+    picture = Image.new("RGBA", (big, big))
+    pen = ImageDraw.Draw(picture)
+    line = max(1, big // 10)
+    pen.ellipse((0, 0, big - 1, big - 1), outline=(*_rgb(bias), 255), width=line)
+    middle = big // 2
+    pen.ellipse(
+        (middle - line, middle - line, middle + line, middle + line), fill=(*_rgb(bias), 255)
+    )
+    pen.line((middle, middle, big, big), fill=(*_rgb(bias), 255), width=line)
+    return picture.resize((side, side), Image.Resampling.BOX)
 
-    sigma = bias.size * min(images.shape[1:3]) / 4
-    blurred: Floats = gaussian_filter(images, (0, sigma, sigma, 0), mode="nearest")
-    return blurred
+
+@SPRITES.register("tape")
+def _tape(bias: Bias, side: int) -> Image.Image:
+    """A strip of the given color that lets a third of the light through."""
+    return Image.new("RGBA", (side, max(1, side // 2)), (*_rgb(bias), 170))
 
 
-@WASHES.register("brightness")
-def _brightness(images: Floats, bias: Bias) -> Floats:  # noqa: ARG001
-    """Twice as bright at full strength."""
-    return np.minimum(images * 2, 255)
-
-
-@WASHES.register("color")
-def _color(images: Floats, bias: Bias) -> Floats:
-    """Half way to the given color at full strength."""
-    return (images + _flat_color(bias, images.shape[-1])) / 2
+def get_flat_color(bias: Bias, channels: int) -> Floats:
+    """The color of a bias for images of so many channels."""
+    color = np.array(_rgb(bias), dtype=np.float32)
+    return color if channels == 3 else to_gray(color)

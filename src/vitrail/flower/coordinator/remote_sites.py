@@ -13,13 +13,13 @@ import numpy as np
 from torch import Tensor
 
 from vitrail.aggregate.bounded_weights import compute_shares
-from vitrail.audit.audit_run import SEPARABILITY_FILE
-from vitrail.audit.detection.separability import Separability
+from vitrail.audit.audit_tables import HISTOGRAMS, SUMMARY
+from vitrail.audit.detection.class_summary import ClassSummary
 from vitrail.engine.members import Facts, Ints
 from vitrail.engine.plan import Plan
 from vitrail.engine.storage.asset_store import AssetStore
 from vitrail.engine.storage.roster_log import ROSTER_FILE, RosterLog
-from vitrail.engine.storage.run_folder import RunFolder
+from vitrail.engine.storage.run_folder import AUDIT_TABLES_FILE, RunFolder
 from vitrail.engine.tasks import MissingReply, Reply, RoundMessage, Task
 from vitrail.engine.weigh_sites import weigh_sites
 from vitrail.engine.workers.pool import Pool
@@ -273,7 +273,7 @@ class RemoteSites:
     def send_farewell(self, folder: RunFolder) -> None:
         """Tell every site that the run is over, and what the others told for its audit. One that
         answered to the end and is away for a moment is waited for."""
-        file = folder.server / SEPARABILITY_FILE
+        file = folder.server / AUDIT_TABLES_FILE
         tables = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         sender = MessageSender(self.link, self.run, MAX_HEADER_BYTES, folder)
         heads = HeadKeeper(folder, self.run, self.node_keys)
@@ -285,6 +285,13 @@ class RemoteSites:
         def make_content(site: str) -> Content:
             return {"tables": tables, **heads.make_content(site)}, {}
 
+        asked = [site for site in self._present() if site in tables]
+        if len(asked) > 1 and not all(HISTOGRAMS in tables[site] for site in asked):
+            for site, reply in list(sender.ask("compare", asked, make_content, self.timeout)):
+                told = reply.body.get(HISTOGRAMS) if isinstance(reply, OpenedMessage) else None
+                if isinstance(told, dict):  # whether it fits is seen where it is read
+                    tables[site] = {**tables[site], HISTOGRAMS: told}
+            write_json(file, tables)
         while True:
             there = [name for name in self._present() if name not in heard]
             patience = max(1.0, deadline - time.monotonic())
@@ -408,7 +415,7 @@ class RemotePool:
         if closing:
             write_json(self.post.folder.server / CLOSED_FILE, answered)
         if self._told:
-            write_json(self.post.folder.server / SEPARABILITY_FILE, self._told)
+            write_json(self.post.folder.server / AUDIT_TABLES_FILE, self._told)
 
     def exchange(self, requests: Sequence[StepRequest]) -> Iterator[StepAnswer | MissingReply]:
         """A step of a secure sum: a small message each way, without a model."""
@@ -426,10 +433,10 @@ class RemotePool:
         Whether its places are those of the model the sites see, who have their own beside it.
         """
         try:
-            table = Separability.from_json(entry)
+            table = ClassSummary.from_json(entry[SUMMARY])
             if len(table.counts) != self._classes:
                 raise ValueError(f"{len(table.counts)} classes, and there are {self._classes}")
-            self._told[site] = table.to_json()
+            self._told[site] = {SUMMARY: table.to_json()}
         except (KeyError, TypeError, ValueError) as err:
             self.post.folder.log(clean_text(f"refused what {site} told for audits: {err}", 500))
 

@@ -14,8 +14,8 @@ from vitrail.release.defenses.defense import Defense
 from vitrail.release.patient_budgets import plan_patient_budgets
 
 _AUDIT = (
-    "at the end, for everybody's audit: how well each place of an image tells the classes apart "
-    "here, and how many images of each class that was measured on",
+    "at the end, for everybody's audit: how many images of each class are here, mean features of "
+    "half of them, and how the other half lies along directions that all sites' means give",
 )
 _IN_CLEAR = (
     "these figures are not masked, and the sites of a round learn how much each of them counts"

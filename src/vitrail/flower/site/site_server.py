@@ -19,7 +19,12 @@ from typing import Any
 
 from torch import Tensor
 
-from vitrail.audit.audit_run import SEPARABILITY_FILE, collect_separabilities
+from vitrail.audit.audit_tables import (
+    HISTOGRAMS,
+    read_stored,
+    tell_histograms,
+    tell_summaries,
+)
 from vitrail.config import Loaded
 from vitrail.engine.data_pins import take_pinned, write_pins
 from vitrail.engine.federation import Federation, load_federation
@@ -32,7 +37,7 @@ from vitrail.engine.site_versions import Versions
 from vitrail.engine.storage.checkpoint import Checkpoints, Identity
 from vitrail.engine.storage.journal import COLUMNS, Journal
 from vitrail.engine.storage.model_card import write_card
-from vitrail.engine.storage.run_folder import RunFolder
+from vitrail.engine.storage.run_folder import AUDIT_TABLES_FILE, RunFolder
 from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.engine.tasks import Reply, RoundMessage, Task
 from vitrail.engine.workers.make_pool import make_host
@@ -145,6 +150,7 @@ class SiteServer:
             "start": self._start,
             "turn": self._turn,
             "step": self._step,
+            "compare": self._compare,
             "farewell": self._farewell,
         }
         if kind not in known:
@@ -337,6 +343,31 @@ class SiteServer:
         _check_round(request.round, site_run.plan)
         return self._get_host(site_run, message.run).exchange(request).header(), {}
 
+    def _compare(self, message: OpenedMessage) -> Answer:
+        """Tell how this site's B half lies along the directions that all sites' A halves gave."""
+        folder = self.config.run_folder(message.run)
+        current = self._current
+        if not (folder.server / "finished").exists() or current is None:
+            raise Refusal(f"the run {message.run!r:.40} was not closed here")
+        site_run = current[1]
+        if current[0] != message.run or not is_audited(site_run.plan):
+            raise Refusal("the terms ask for no audit's figures: none left")
+        request = Farewell.read(message)
+        self._get_witness(folder, message.run).take(request.countersigned)
+        self._keep_tables(folder, request.tables)
+        run = Run(folder.path)
+        tell_histograms(run, site_run.federation, [self.config.name])
+        return {HISTOGRAMS: read_stored(run)[self.config.name].get(HISTOGRAMS)}, {}
+
+    def _keep_tables(self, folder: RunFolder, tables: Mapping[str, dict[str, Any]]) -> None:
+        """What the others told, beside what this site told itself, which nobody can change."""
+        file = folder.server / AUDIT_TABLES_FILE
+        if file.exists():  # its own is what it told, not what comes back
+            kept = json.loads(file.read_text(encoding="utf-8"))
+            tables = {**tables, **{n: t for n, t in kept.items() if n == self.config.name}}
+        if tables:
+            write_json(file, dict(tables))
+
     def _farewell(self, message: OpenedMessage) -> Answer:
         """Keep what the others told for their audits; the run is over here."""
         folder = self.config.run_folder(message.run)
@@ -344,12 +375,7 @@ class SiteServer:
             raise Refusal(f"the run {message.run!r:.40} was not closed here")
         farewell = Farewell.read(message)
         self._get_witness(folder, message.run).take(farewell.countersigned)
-        tables, file = farewell.tables, folder.server / SEPARABILITY_FILE
-        if file.exists():  # its own is what it told, not what comes back
-            kept = json.loads(file.read_text(encoding="utf-8"))
-            tables = {**tables, **{n: t for n, t in kept.items() if n == self.config.name}}
-        if tables:
-            write_json(file, tables)
+        self._keep_tables(folder, farewell.tables)
         write_text(folder.server / FAREWELL_FILE, "")
         if not self.seeded:
             LifetimeLedger(self.config).settle()
@@ -392,7 +418,7 @@ class SiteServer:
                 "a message asks for an audit's figures against the terms: none left"
             )
             return {}
-        tables = collect_separabilities(Run(site_run.folder.path), site_run.federation, [task.site])
+        tables = tell_summaries(Run(site_run.folder.path), site_run.federation, [task.site])
         return {"told": tables[task.site]}
 
     def _save(self, site_run: _SiteRun, values: Tensor, versions: Versions, round_: int) -> None:

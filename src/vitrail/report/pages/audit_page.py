@@ -26,7 +26,7 @@ from vitrail.runs.opened_run import Run
 
 _MOST_EXAMPLES = 3  # findings a site that are shown in pictures
 _ROWS = 30  # classes a table lists before it sums up those that are clear
-_READING = {"shortcut": "shortcut", "minority": "minority", "open": "open", "none": "-"}
+_READING = {"none": "-"}  # other readings are their own word
 
 
 class ExampleCollector:
@@ -105,8 +105,8 @@ def _render_federation(audit: Audit, classes: Sequence[str]) -> Html:
         cells = [_render_cell(audit, by_class.get(name), audit.worst) for name in classes]
         rows.append(el("tr", el("th", site.site, scope="row"), *cells))
     about = (
-        "The score of each class at each site: how much better some place of the image, alone, "
-        "tells the class there than at the other sites, in standard errors."
+        "The score of each class at each site: how far it lies from the same class at the other "
+        "sites, in units of what all other classes and sites predict; beyond 1 is outside."
     )
     table = render_rows(("site", *classes), rows, "Scores by site and class", "matrix")
     return el("section", el("h2", "All sites"), el("p", about), table, draw_legend())
@@ -204,7 +204,7 @@ _HEADS = (
     "score",
     "p, corrected",
     "place",
-    "told by the place alone: AUC",
+    "effect and limit, in SDs",
     "put into other images: log-odds of the class",
     "right before and after covering",
     "reading",
@@ -231,7 +231,7 @@ def _render_row(audit: Audit, finding: Finding) -> Html:
         kept.append(_render_pair(word, change))
     areas = [
         _render_pair(word, format_number(value, 2))
-        for word, value in (("here", finding.here), ("others", finding.elsewhere))
+        for word, value in (("effect", finding.effect), ("limit", finding.limit))
     ]
     return el(
         "tr",
@@ -243,7 +243,7 @@ def _render_row(audit: Audit, finding: Finding) -> Html:
         el("td", *areas),
         el("td", *moved),
         el("td", *kept),
-        el("td", _READING[finding.reading]),
+        el("td", _READING.get(finding.reading, finding.reading)),
     )
 
 
@@ -252,35 +252,35 @@ def _render_pair(word: str, value: str) -> Html:
 
 
 def _render_meaning(audit: Audit) -> Html:
-    null = audit.null
-    source = ""
-    if null is not None:
-        about = f": {null.about.rstrip('.')}" if null.about else ""
-        source = f" Here they are {len(null.scores)} scores{about}."
-    bold = {word: el("b", word) for word in ("unbiased", "biased", "suspect", "AUC")}
+    bold = {word: el("b", word) for word in ("biased", "differs", "Effect", "limit")}
     paragraphs = [
         format_html(
-            "A p-value is the share of classes in {} federations that score as high or higher.{} "
-            "It is corrected (Holm) for every class of every site on this page, so that of 20 "
-            "unbiased federations at most one is expected to show a {} verdict; {} holds before "
-            "the correction only, and about one unbiased class in 20 is.",
-            bold["unbiased"], source, bold["biased"], bold["suspect"],
+            "Each site's images are split in two halves. On the first the features are found in "
+            "which a class stands apart at one site; on the second that is tested. A p-value is "
+            "the share of permutations in which the class stands apart as far: {}. It is exact "
+            "for the claim that the class looks alike at all sites, for this number of sites and "
+            "images and this backbone, and corrected (Holm) for every class of every site.",
+            audit.null,
+        ),
+        format_html(
+            "Honest sites differ as well. {} is what also lies beyond the interval that all other "
+            "classes and sites predict; a small p-value alone reads {}.",
+            bold["biased"], bold["differs"],
         ),
         format_html(
             "It is not the chance that a site is honest, not a measure of harm, and no proof of "
-            "absence: a weak mark or a site with few images is missed. It counts for images and "
-            "models like those it was made from. It cannot tell a mark from a real feature that "
-            "only one site has: that is what the two readings are for, and who knows the images "
-            "decides."
+            "absence: a weak mark or a site with few images is missed. It cannot tell a mark "
+            "from a real feature that only one site has: that is what the readings are for, and "
+            "who knows the images decides."
         ),
         format_html(
             "The score compares sites, not models: a part that tells a class at all sites stands "
-            "out nowhere, a mark that only one site has stands out there. {}: the area under the "
-            "curve with which one place tells the class from another; 0.5 is chance, 1 never errs. "
+            "out nowhere, a mark that only one site has stands out there. {}: how far the class "
+            "lies from the others', in standard deviations of one image; {}: how far others would. "
             "{}: the mean change of the log-odds of the class when the place is copied into images "
             "of other classes. {} fills a place from its surroundings; for color it undoes the "
             "shift.",
-            bold["AUC"], el("b", "Put into other images"), el("b", "Covering"),
+            bold["Effect"], bold["limit"], el("b", "Put into other images"), el("b", "Covering"),
         ),
     ]  # fmt: skip
     text = join(el("p", paragraph) for paragraph in paragraphs)

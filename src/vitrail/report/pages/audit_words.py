@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from vitrail.audit.detection.contrast import SIGNIFICANCE_LEVEL, Verdict
 from vitrail.audit.federation_view import Audit
-from vitrail.audit.finding import SIGNIFICANCE_LEVEL, Finding, Verdict
+from vitrail.audit.finding import Finding
 from vitrail.report.html import Html, el, format_html
 from vitrail.report.pages.page_elements import format_number
 
@@ -34,12 +35,17 @@ def write_headline(audit: Audit) -> tuple[Verdict, str]:
     finding = find_leading(audit)
     if finding is None:
         if not count_tested(audit):  # which must not look like a clean bill
-            return "suspect", "Nothing could be tested"
-        return "clear", "No bias seen"
+            return "differs", "Nothing could be tested"
+        return "clear", f"No bias seen{_count_skipped(audit)}"
     verdict = audit.verdict(finding)
     if verdict == "biased":
         return verdict, f"Bias found: {finding.label} at {finding.site}"
-    return verdict, f"Nothing certain, but a suspicion: {finding.label} at {finding.site}"
+    return verdict, f"Nothing biased, but a difference: {finding.label} at {finding.site}"
+
+
+def _count_skipped(audit: Audit) -> str:
+    skipped = sum(len(site.skipped) for site in audit.sites)
+    return f"; {skipped} more classes of sites had too few images" if skipped else ""
 
 
 def list_facts(audit: Audit, finding: Finding) -> list[tuple[str, Html]]:
@@ -60,11 +66,13 @@ def list_facts(audit: Audit, finding: Finding) -> list[tuple[str, Html]]:
         (
             "What stands out",
             format_html(
-                "by this place alone {} is told from other classes with an area under the curve of "
-                "{} here and {} at the other sites (0.5 is chance).",
+                "the images of {} lie {} standard deviations from the same class at the other "
+                "sites; by all other classes and sites up to {} would be no surprise. It shows "
+                "in: {}.",
                 finding.label,
-                el("b", format_number(finding.here, 2)),
-                format_number(finding.elsewhere, 2),
+                el("b", format_number(finding.effect, 1)),
+                format_number(finding.limit, 1),
+                finding.family,
             ),
         ),
         ("How sure", format_html("{}", describe_certainty(audit, finding))),
@@ -131,37 +139,52 @@ def describe_certainty(audit: Audit, finding: Finding) -> str:
     sign = "" if p < 1e-4 else "= "
     return (
         f"p {sign}{format_p_value(p)}, corrected for {count} test{'s' if count != 1 else ''} "
-        f"(below {SIGNIFICANCE_LEVEL:g} counts as biased); score {format_number(finding.score, 1)}."
+        f"(below {SIGNIFICANCE_LEVEL:g} and beyond all other pairs counts as biased); score "
+        f"{format_number(finding.score, 1)}."
     )
 
 
-NEITHER = "The numbers speak for neither reading: somebody has to look at the images."
+NEITHER = "The numbers decide for no reading: somebody has to look at the images."
+READINGS = {
+    "shortcut": (
+        "A shortcut",
+        "The class is told by a mark that has nothing to do with it. Losing more than half of the "
+        "right answers without the place, or winning half of other images by it, speaks for this.",
+    ),
+    "acquisition": (
+        "Another way of taking images",
+        "The images of the class differ as a whole: tone, color, noise, sharpness, compression. A "
+        "model can learn that instead of the class.",
+    ),
+    "unused": (
+        "A mark that the model does not need today",
+        "Something was added to these images. Covering it costs hardly an answer and putting it "
+        "into others wins hardly one; a model trained further may still learn it.",
+    ),
+    "common": (
+        "A matter of the site, not of the class",
+        "All classes of this site differ from the other sites in the same way, so that it does not "
+        "tell the class.",
+    ),
+    "lacks": (
+        "This site lacks what the others have",
+        "The site's other classes look like this one; at the other sites this class has something "
+        "that no other class has. Look there.",
+    ),
+    "minority": (
+        "A minority",
+        "No mark shows; what the images contain differs at this site, and its model knows more of "
+        "the class. Whether that is real, those decide who know the images.",
+    ),
+}
 
 
 def describe_readings(finding: Finding) -> list[tuple[str, str, bool]]:
-    """Both readings of a finding: name, what the numbers say to it, whether they support it."""
-    local, shared = finding.covered["local"], finding.covered["shared"]
-    kept = (
-        f"{format_percent(local.without)} instead of {format_percent(local.accuracy)} of the images"
-    )
-    return [
-        (
-            "A shortcut",
-            f"The class is told by a mark that has nothing to do with it. With the place "
-            f"{finding.undone}, the site's own model is right in {kept}; losing more than half "
-            "of its right answers speaks for this reading.",
-            finding.reading == "shortcut",
-        ),
-        (
-            "A minority",
-            f"The feature is real, seen at this site only, and helps there: the site's own model "
-            f"is right in {format_percent(local.accuracy)} of these images, the shared one in "
-            f"{format_percent(shared.accuracy)}. Keeping at least three quarters of its right "
-            "answers without the feature, because it knows more of the class, speaks for this "
-            "reading.",
-            finding.reading == "minority",
-        ),
-    ]
+    """The reading that the numbers support, or a shortcut and a minority where they decide for
+    none: name, what speaks for it, whether they do."""
+    decided = finding.reading in READINGS
+    names = [finding.reading] if decided else ["shortcut", "minority"]
+    return [(*READINGS[name], decided) for name in names]
 
 
 def _format_points(share: float) -> str:

@@ -15,7 +15,7 @@ from vitrail.report.charts.scale import format_percent, format_value
 from vitrail.report.charts.verdict_signs import choose_sign, draw_legend, draw_verdict
 from vitrail.report.html import Html, el, format_html, join
 from vitrail.report.html_table import Column, Table
-from vitrail.report.pages.audit_words import NEITHER, format_p_value
+from vitrail.report.pages.audit_words import NEITHER, READINGS, format_p_value
 from vitrail.report.pages.page_elements import draw_empty_frame
 from vitrail.report.run_record import AUDIT, RunRecord
 from vitrail.report.sections.audit_pictures import FindingPicture, render_finding_picture
@@ -67,21 +67,22 @@ def _make_told_blocks(record: RunRecord) -> tuple[Block, ...]:
             ),
         )
     lead = format_html(
-        "The sites told how well each place of an image tells their classes apart. A class that "
-        "stands out at one site and nowhere else may carry a mark there. {}",
+        "The sites told means of one half of their images, and histograms of the other half along "
+        "directions that these gave. A class that stands apart at one site may carry a mark "
+        "there. {}",
         AT_A_SITE,
     )
     rows = tuple(
-        (t.site, t.label, t.contrast.score, t.place, t.contrast.here, t.contrast.elsewhere)
+        (t.site, t.label, t.contrast.verdict, t.contrast.effect, t.place, t.contrast.p_value)
         for t in figures.contrasts
     )
     columns = (
         Column("site"),
         Column("class"),
-        Column("stands out by", partial(format_value, places=1), "Standard errors", number=True),
+        Column("verdict", lambda v: draw_verdict(v)),
+        Column("effect", partial(format_value, places=1), "Standard deviations", number=True),
         Column("where"),
-        Column("AUC here", partial(format_value, places=2), number=True),
-        Column("AUC elsewhere", partial(format_value, places=2), number=True),
+        Column("p, corrected", format_p_value, number=True),
     )
     table = Table(f"{record.name}-told", "What the sites told for the audit", columns, rows)
     if not figures.silent:
@@ -107,9 +108,9 @@ def summarize_verdict(audit: AuditJson) -> tuple[str, Html]:
     )
     if worst["verdict"] == "biased":
         return "biased", format_html("Bias found: {} at {}", worst["class"], worst["site"])
-    if worst["verdict"] == "suspect":
-        text = "Nothing certain, but a suspicion: {} at {}"
-        return "suspect", format_html(text, worst["class"], worst["site"])
+    if worst["verdict"] in ("suspect", "differs"):
+        text = "Nothing biased, but a difference: {} at {}"
+        return worst["verdict"], format_html(text, worst["class"], worst["site"])
     skipped = sum(len(site.get("skipped", ())) for site in audit["sites"])
     untested = f"; {skipped} more had too few images to be tested" if skipped else ""
     return "clear", format_html(
@@ -140,8 +141,9 @@ def _make_matrix(record: RunRecord, audit: AuditJson) -> Figure:
         return draw_matrix(sites, classes, cells, "Verdicts by site and class", width)
 
     caption = format_html(
-        "The score of each class at each site: how much better some place of the image, alone, "
-        "tells the class there than at the other sites, in standard errors. Empty: too few images."
+        "The score of each class at each site: how far it lies from the same class at the other "
+        "sites, in units of what all other pairs predict; beyond 1 is outside. Empty: too few "
+        "images."
     )
     return Figure(f"{record.name}-audit", caption, draw)
 
@@ -164,12 +166,7 @@ def _render_finding(
         ("Place", finding["where"]),
         (
             "What stands out",
-            format_html(
-                "by this place alone the class is told from others with an area under the curve "
-                "of {} here and {} at the other sites (0.5 is chance)",
-                el("b", format_value(finding["here"], 2)),
-                format_value(finding["elsewhere"], 2),
-            ),
+            _describe_contrast(finding),
         ),
         (
             "How sure",
@@ -190,6 +187,28 @@ def _render_finding(
     place = None if shown else _render_place(record, finding)
     head = el("h3", draw_verdict(finding["verdict"], f"{finding['class']} at {finding['site']}"))
     return join([head, place, el("dl", *rows, class_="facts"), _render_readings(finding)])
+
+
+def _describe_contrast(finding: AuditJson) -> Html:
+    """How far the class lies from the other sites'; audits of before compared areas."""
+    if "effect" not in finding:
+        text = "area under the curve of {} here and {} at the other sites (0.5 is chance)"
+        return format_html(
+            text, format_value(finding["here"], 2), format_value(finding["elsewhere"], 2)
+        )
+    return format_html(
+        "the images lie {} standard deviations from the same class at the other sites; by all "
+        "other classes and sites up to {} would be no surprise. It shows in: {}",
+        el("b", format_value(finding["effect"], 1)),
+        format_value(_get_limit(finding), 1),
+        str(finding.get("family", "")),
+    )
+
+
+def _get_limit(finding: AuditJson) -> float:
+    """The end of the prediction interval; not a number where there are too few pairs."""
+    limit = finding.get("limit")
+    return float("nan") if limit is None else float(limit)
 
 
 def _render_place(record: RunRecord, finding: AuditJson) -> Html | None:
@@ -231,22 +250,12 @@ def _describe_swapped(finding: AuditJson) -> Html:
 
 
 def _render_readings(finding: AuditJson) -> Html:
-    """Both readings, and which of them the numbers support."""
-    readings = {
-        "shortcut": (
-            "A shortcut",
-            "The class is told by a mark that has nothing to do with it. Losing more than half of "
-            "its right answers when the place is covered speaks for this reading.",
-        ),
-        "minority": (
-            "A minority",
-            "The feature is real and seen at this site only. Keeping at least three quarters of "
-            "its right answers without it, because the model knows more, speaks for this reading.",
-        ),
-    }
+    """The reading that the numbers support, or those that are left."""
+    decided = finding["reading"] in READINGS
     cards = []
-    for name, (title, text) in readings.items():
-        yes = finding["reading"] == name
+    for name in [finding["reading"]] if decided else ["shortcut", "minority"]:
+        title, text = READINGS[name]
+        yes = decided
         head = f"{title}: what the numbers support" if yes else title
         cards.append(el("div", el("h4", head), text, class_="yes" if yes else None))
     neither = el("p", NEITHER) if finding["reading"] == "open" else None
@@ -299,8 +308,8 @@ def _make_table(record: RunRecord, audit: AuditJson) -> Table:
         Column("verdict", lambda v: draw_verdict(v)),
         Column("score", partial(format_value, places=1), "In standard errors", number=True),
         Column("p, corrected", format_p_value, number=True),
-        Column("AUC here", partial(format_value, places=2), number=True),
-        Column("AUC elsewhere", partial(format_value, places=2), number=True),
+        Column("effect", partial(format_value, places=1), "In standard deviations", number=True),
+        Column("limit", partial(format_value, places=1), "Of other pairs", number=True),
         Column("own model, right", partial(format_percent, places=0), number=True),
         Column("place covered", partial(format_percent, places=0), number=True),
         Column("place"),
@@ -312,8 +321,8 @@ def _make_table(record: RunRecord, audit: AuditJson) -> Table:
             f["verdict"],
             f["score"],
             f["p_value"],
-            f["here"],
-            f["elsewhere"],
+            float(f.get("effect", float("nan"))),
+            _get_limit(f),
             f["covered"]["local"]["accuracy"],
             f["covered"]["local"]["without"],
             f["where"],
@@ -327,13 +336,15 @@ def _make_table(record: RunRecord, audit: AuditJson) -> Table:
 
 def _render_meaning(audit: AuditJson) -> Html:
     about = str(audit.get("null") or "").rstrip(".")
-    source = f" They come from {about}." if about else ""
+    source = f" Null: {about}." if about else ""
     return el(
         "p",
         format_html(
-            "A p-value is the share of classes in unbiased federations that score as high or "
-            "higher, corrected (Holm) for every class of every site.{} It is not the chance that "
-            "a site is honest, not a measure of harm, and no proof of absence.",
+            "A p-value is corrected (Holm) for every class of every site.{} It is exact for "
+            "the claim that the class looks alike at all sites. Honest sites differ too: biased is "
+            "only what also lies outside the interval that all other classes and sites predict; "
+            "a small p-value alone reads differs. It is not the chance that a site is honest, not "
+            "a measure of harm, and no proof of absence.",
             source,
         ),
         class_="soft",

@@ -26,6 +26,8 @@ KIND_WORDS = {
     "enroll": "facts before the first round",
     "classes": "which classes it has",
     "separability": "figures for the audit",
+    "audit summary": "means for the audit",
+    "audit histograms": "histograms for the audit",
     "audit": "findings of the audit",
 }
 
