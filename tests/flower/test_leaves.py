@@ -80,7 +80,7 @@ def test_behind_a_formal_mechanism_no_number_is_announced_and_none_is_told(birds
     folder = run_federation(loop, birds.coordinator(**terms), tmp_path / "run", 3)
     assert not (folder.server / "separability.json").exists()
     kinds = {line["kind"] for line in ledger(tmp_path, "north")}
-    assert not kinds & {"separability", "classes"}
+    assert not kinds & {"audit summary", "audit histograms", "classes"}
 
 
 def test_an_audit_that_was_not_agreed_to_gets_nothing(birds, tmp_path):

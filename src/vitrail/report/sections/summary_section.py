@@ -99,7 +99,12 @@ def _describe_verdict(audit: object) -> str:
     if not list_findings(audit):
         return "not tested"
     verdict, _ = summarize_verdict(audit)
-    words = {"biased": "bias found", "suspect": "suspicion", "clear": "no bias seen"}
+    words = {
+        "biased": "bias found",
+        "suspect": "suspicion",
+        "differs": "a difference",
+        "clear": "no bias seen",
+    }
     return words.get(verdict, "not possible")
 
 
