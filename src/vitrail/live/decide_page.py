@@ -136,8 +136,9 @@ def _render_finding(
     facts = f"score {format_value(float(entry.get('score') or 0), 1)}"
     facts += "" if p is None else f", p {format_value(float(p), 4)}"
     verdict = (decision or entry)["verdict"]
+    chosen = verdict if verdict in _VERDICTS else "suspect"  # what differs is undecided
     head = el("h2", draw_verdict(verdict, f"{entry['class']} at {site}"))
-    form = _render_form(live, site, str(entry["class"]), verdict, box)
+    form = _render_form(live, site, str(entry["class"]), chosen, box)
     words = el("div", el("p", facts, class_="soft"), decided, form)
     picture = pictures.get((site, str(entry["class"])))
     return el("section", head, el("div", el("figure", frame), words, class_="finding"), picture)
