@@ -199,7 +199,6 @@ def _read_body(request: Request) -> str:
 
 def _render_remedy(live: LiveRun) -> Html:
     """The button that plays the remedy, and before and after once it was played."""
-    folder = live.path / REMEDIES / "weigh"
     button = el(
         "button", "Play the remedy: weigh biased sites down", type="button", class_="main-button",
         data_post=f"/run/{live.name}/remedy", id="remedy",
@@ -207,10 +206,18 @@ def _render_remedy(live: LiveRun) -> Html:
     if not (live.path / DECIDED).exists():
         about = "Keep a decision first; then the remedy can be played."
         return el("section", el("h2", "Remedy"), el("p", about, class_="soft"))
-    if not folder.exists():
+    if not _is_remedy_started(live):
         return el("section", el("h2", "Remedy"), el("p", button))
     state = el("div", render_remedy_state(live), data_live=f"/run/{live.name}/remedy-state")
     return el("section", el("h2", "Remedy: before and after"), state)
+
+
+def _is_remedy_started(live: LiveRun) -> bool:
+    """Whether the remedy was begun; one that failed before its first round can be begun again."""
+    folder, log = live.path / REMEDIES / "weigh", live.path / REMEDIES / "weigh.log"
+    if folder.exists():
+        return True
+    return log.exists() and b"vitrail:" not in log.read_bytes()
 
 
 def render_remedy_state(live: LiveRun) -> Html:
@@ -263,7 +270,7 @@ def answer_remedy(_: Request, live: LiveRun) -> Response:
     if Run(live.path).end != "simulation":
         raise RunError("a remedy is played where the whole federation is", where=live.name)
     folder = live.path / REMEDIES / "weigh"
-    if folder.exists():
+    if _is_remedy_started(live):
         raise RunError("this remedy was played already", where=live.name)
     folder.parent.mkdir(exist_ok=True)
     with (folder.parent / "weigh.log").open("wb") as out:
