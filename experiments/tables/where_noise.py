@@ -1,6 +1,6 @@
 """Accuracy against epsilon by where the noise of client-level privacy is added.
 
-    python -m experiments.tables.where_noise --out docs/figures/where-noise.svg
+    python -m experiments.tables.where_noise --out docs/figures/where-noise.png
 
 FedAvg of a linear classifier on the digits of scikit-learn (1,797 images of 8 x 8, 650 numbers),
 dealt out evenly over 8, 32, 100 or 300 sites; 20 rounds, all sites in each, 5 full-batch steps a
@@ -175,7 +175,7 @@ def draw_figure(rows: list[dict[str, Any]], out: Path) -> None:
         panel.set_xticks(EPSILONS, [f"{e:g}" for e in EPSILONS])
         panel.minorticks_off()
     panels[0].set_ylabel("test accuracy")
-    panels[-1].legend(loc="lower right", fontsize=7, frameon=False)
+    panels[0].legend(loc="upper left", fontsize=7, frameon=False, bbox_to_anchor=(0.0, 0.92))
     figure.tight_layout()
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None, dpi=110)
