@@ -25,7 +25,7 @@ FOR_OTHERS = {  # named for another package, and imported by that one
 TOOLS = {  # of developers: they are called, or a plug-in of one that is
     "hatchling", "import-linter", "mypy", "pytest-timeout", "pytest-xdist", "ruff",
 }  # fmt: skip
-ROOMS = {"flower": "flower"}  # a package that is an extra as a whole
+ROOMS = {"flower": "flower", "live": "live"}  # a package that is an extra as a whole
 
 
 def normalize(name):
