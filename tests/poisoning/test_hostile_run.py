@@ -107,6 +107,10 @@ def test_hostile_sites_are_not_played_under_masks_or_in_a_real_federation(tmp_pa
     tree["data"] = {"image_size": 16, "classes": ["a", "b"], "channels": 3}
     with pytest.raises(ConfigError, match="simulations only"):
         make_terms(Config.model_validate(tree))
+    tree["hostile"] = []
+    tree["release"] = {"defenses": ["dp-sgd"], "dp-sgd": {"canaries": 1000}}
+    with pytest.raises(ConfigError, match="canaries are for simulations"):
+        make_terms(Config.model_validate(tree))
 
 
 def test_labels_turn_around_or_go_from_one_class_to_another():

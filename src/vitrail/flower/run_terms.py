@@ -52,6 +52,12 @@ def make_terms(config: Config) -> Terms:
         raise ConfigError("biases are injected in simulations only", where="bias")
     if config.hostile:
         raise ConfigError("hostile sites are played in simulations only", where="hostile")
+    if config.release.options.get("dp-sgd", {}).get("canaries"):
+        raise ConfigError(
+            "canaries are for simulations: real sites toss coins that nobody else may know",
+            where="release.dp-sgd.canaries",
+            hint="Leave them out, and audit the same settings in a simulation.",
+        )
     if config.model.weights not in PACKAGED_WEIGHTS:
         raise ConfigError(
             "a weights file of the coordinator is not at the sites",
