@@ -85,6 +85,7 @@ def merge(one, other):
 BASE = {"data": {"image_size": 32}, "model": {"backbone": "resnet8"}, "run": {"rounds": 4}}
 TIP = {"release": {"defenses": ["tip"]}}
 AROUND = {
+    "explanation/poisoning.md": [{}],
     "explanation/rivals.md": [{"data": {"public": {}}}],
     "explanation/sharing.md": [{}],
     "how-to/attack-a-run.md": ["leakage", "leakage"],
@@ -171,6 +172,7 @@ ELSEWHERE = {  # the first words of lines that other tests play, and why they ar
     "explain north-site": "the folder of a real site; tests/flower/test_afterwards.py",
     "ledger north-site": "the folder of a real site; tests/flower/test_ledger_heads.py",
     "audit north-site": "the folder of a real site; tests/flower/test_afterwards.py",
+    "budget north.site.toml": "the file of a real site; tests/flower/test_lifetime.py",
 }
 FEWER = {  # words that make a line small
     "attack": ["--iterations", "2", "--images", "2"],

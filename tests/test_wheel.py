@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[1]
 SRC = ROOT / "src"
 DATA = (  # one file of each kind that is not Python
     "vitrail/py.typed",
-    "vitrail/audit/detection/null.json",
     "vitrail/presets/demo.toml",
     "vitrail/presets/methods/fedavg.toml",
     "vitrail/report/assets/script.js",

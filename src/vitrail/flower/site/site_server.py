@@ -487,8 +487,6 @@ def _check_task(task: Task, plan: Plan, policy: SitePolicy) -> None:
         raise Refusal(f"the message brings {undeclared[0]!r:.40}, which the method does not use")
     if not set(task.lacks) <= set(task.assets.values()):
         raise Refusal("the message brings assets that it does not name")
-    if not 0 <= task.floor <= task.base < task.round:
-        raise Refusal("the message would have this site forget what it builds on")
     senders = None if task.masks is None else len(task.masks.senders)
     if senders is not None and policy.cohort is not None and senders < policy.cohort:
         raise Refusal("the sum is over fewer sites than this site's policy asks for")
@@ -498,6 +496,8 @@ def _check_task(task: Task, plan: Plan, policy: SitePolicy) -> None:
         raise Refusal(
             f"the closing turn of round {task.round!s:.20} is none of the {rounds} rounds agreed on"
         )
+    if not 0 <= task.floor <= task.base < task.round:
+        raise Refusal("the message would have this site forget what it builds on")
 
 
 def _check_round(round_: int, plan: Plan) -> None:
