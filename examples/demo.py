@@ -75,7 +75,7 @@ def main():
     write_text(report, compose(paths, Viewer()).html)
     print(
         f"\naccuracy on the sites' own test images (chance is 0.20): each site alone "
-        f"{scores['local']:.2f}, together {scores['fedgrasp']:.2f}; a black box together "
+        f"{scores['local']:.2f}, together {scores['fedgrasp']:.2f}; a linear head together "
         f"{scores['fedavg']:.2f}\nthe audit says: {words}\n"
         f"all of it took {time.monotonic() - began:.0f} s\n"
     )
