@@ -116,7 +116,8 @@ class DiscreteSampler:
             exact = self._compute_chance(int(block[at]), int(place[at]))
             more = source.words(2)
             whole = (int(coins[at]) << _BITS) | (int(more[0]) << 64) | int(more[1])
-            keep[at] = whole < exact * 2 ** (_BITS + _TOP)
+            with localcontext(Context(prec=_DIGITS, Emin=-(10**9))):
+                keep[at] = whole < exact * 2 ** (_BITS + _TOP)
         return keep
 
     def _make_thresholds(self) -> list[int]:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from vitrail.cli.app import app
 from vitrail.errors import RunError
 from vitrail.flower.coordinator.coordinate import run_federation
+from vitrail.flower.envelope import unseal
 from vitrail.flower.site.lifetime_ledger import LifetimeLedger
 from vitrail.flower.site.site_config import SiteConfig
 from vitrail.flower.site.site_server import SiteServer
@@ -125,3 +126,13 @@ def test_a_data_set_under_another_name_has_the_same_images(birds, tmp_path):
     play(birds, tmp_path / "homes", tmp_path / "two", configs={**moved, "east": opened})
     (share,) = LifetimeLedger(opened).list_shares()
     assert len(share.runs) == 2
+
+
+def test_a_closing_turn_out_of_turn_does_not_make_a_run_free(birds, tmp_path):
+    """Closed before its first round, a run was written down as having spent nothing, and its
+    rounds were answered all the same."""
+    loop = birds.loop(tmp_path)
+    run_federation(loop, birds.coordinator(), tmp_path / "run", 3)
+    turn = next(raw for s, raw in loop.asked if s == "north" and unseal(raw).kind == "turn")
+    answer = unseal(loop.stations["north"].answer(turn))
+    assert answer.kind != "turn" and "closing turn" in answer.body["sentence"]

@@ -8,6 +8,7 @@ from scipy.stats import hypergeom
 
 from vitrail.secure_aggregation.graph import (
     COLLUDING,
+    _draw_place,
     compute_threshold,
     list_neighbors,
     plan_sharing,
@@ -32,10 +33,26 @@ def test_a_sparse_graph_keeps_its_promises(sites) -> None:
     assert sites * reach <= 2.0**-40 and sites * miss <= 2.0**-20
 
 
-def test_degrees_grow_slowly() -> None:
-    """Refuted if a site of a large cohort pays for all the others."""
+def test_a_small_cohort_is_complete_and_a_large_one_is_not() -> None:
     assert plan_sharing(10).degree == 9
-    assert plan_sharing(1000).degree < 200 and plan_sharing(3000).degree < 250
+    assert plan_sharing(1000).degree < 600
+
+
+@pytest.mark.parametrize("sites", [80, 100, 350, 1000])
+def test_losses_that_a_server_chooses_do_not_cut_the_circle(sites) -> None:
+    """It called two gaps of half a neighborhood lost, and unmasked both arcs one by one."""
+    plan, names = plan_sharing(sites), [f"s{n}" for n in range(sites)]
+    graph = list_neighbors(names, SEED, plan.degree)
+    lost = int(COLLUDING * sites) + sites - compute_threshold(sites)
+    circle = sorted(names, key=lambda name: _draw_place(SEED, name))
+    for first in range(lost + 1):  # two gaps, wherever the second is
+        gap = lost - first
+        left = set(circle[first : sites // 2]) | set(circle[sites // 2 + gap :])
+        seen, edge = set(), {next(iter(left))}
+        while edge:
+            seen |= edge
+            edge = {o for site in edge for o in graph[site] if o in left} - seen
+        assert seen == left
 
 
 @pytest.mark.parametrize("sites, degree", [(2, 1), (5, 4), (9, 4), (100, 74), (7, 6)])

@@ -19,7 +19,9 @@ from vitrail.files import read_tensors
 from vitrail.runs.ledgers import read_ledgers
 from vitrail.secure_aggregation import site as masking
 from vitrail.secure_aggregation.masking import MASKED, MASKED_GUARANTEE
+from vitrail.secure_aggregation.round_state import StateFile
 from vitrail.secure_aggregation.secure_sum import ALL_SITES, lift_update
+from vitrail.secure_aggregation.site_steps import SiteSteps
 from vitrail.secure_aggregation.steps import KeyRequest
 
 pytest.importorskip("cryptography")
@@ -239,10 +241,23 @@ def test_a_site_is_not_asked_for_more_than_the_terms_say(tiny, monkeypatch) -> N
     with pytest.raises(RunError, match="without masks"):
         host.turn(replace(task, masks=None), down)
     again = host.turn(task, down)  # the run is over, and so are its keys
-    assert again.withheld == "this site has no keys for round 1" and not again.update.tensors
+    assert again.withheld and not again.update.tensors
     told = [host.exchange(KeyRequest(task.site, 1, n, down.digest)) for n in (1, 2, 3, 4)]
-    assert [bool(answer.withheld) for answer in told] == [False, False, False, True]
-    assert "tried 3 times" in told[-1].withheld
+    assert all(answer.withheld and answer.keys is None for answer in told)  # see the next test
+
+
+def test_the_closing_turn_opens_no_round_again(tiny) -> None:
+    """It deleted what said that a sum was unmasked: a second sum without one site told that
+    site's update. The held update is gone as well."""
+    run = tiny(release=SECURE, run={"rounds": 2})
+    assert not list(run.path.glob("sites/*/held.safetensors"))
+    for file in run.path.glob("sites/*/secure-sum.json"):
+        state = StateFile(file.parent).load()
+        assert state is not None and state.unmasked and state.round == 2
+        steps = SiteSteps(file.parent.name, "", StateFile(file.parent), None)
+        for round_, attempt in ((1, 1), (2, 1), (2, 2), (2, 3), (2, 4)):
+            answer = steps.answer(KeyRequest(file.parent.name, round_, attempt, "any"))
+            assert answer.withheld and answer.keys is None
 
 
 def test_a_round_asked_again_after_the_data_changed_tells_no_difference(tiny, monkeypatch) -> None:
@@ -277,7 +292,8 @@ def test_a_round_asked_again_after_the_data_changed_tells_no_difference(tiny, mo
 
 def test_no_private_key_of_a_sum_outlives_the_run(tiny) -> None:
     run = tiny(release=SECURE, run={"rounds": 2})
-    assert not list(run.path.glob("sites/*/secure-sum.json"))
+    states = [StateFile(f.parent).load() for f in run.path.glob("sites/*/secure-sum.json")]
+    assert states and all(not (s.sealing or s.masking or s.seed or s.own_share) for s in states)
 
 
 def test_counts_stay_home_and_the_ledger_says_what_is_masked(tiny, monkeypatch) -> None:

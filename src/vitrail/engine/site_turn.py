@@ -119,7 +119,7 @@ class Host:
         if task.evaluate:
             metrics |= self._evaluate(site, task)
         if task.closing:
-            StateFile(folder.path).forget()  # masks can be taken off nothing any more
+            StateFile(folder.path).close(task.round - 1)  # no sum is unmasked any more
             if stage.stage.last or stage.home:
                 folder.save_model("personal", self._collect_own_model(site))
             schema = Schema(down=(), up=(), counts=(), metrics=stage.schema.metrics)

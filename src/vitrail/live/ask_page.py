@@ -36,7 +36,7 @@ def open_linked_image(live: LiveRun, uploads: Uploads, image: str) -> tuple[str,
     if kind == "up":
         name, data = uploads.get(key)
         return name, open_any_image(live.run, data, name)
-    if kind == "test" and key.isdigit():
+    if kind == "test" and key.isascii() and key.isdecimal():
         rows, words = live.list_test_rows()
         if int(key) not in rows.tolist():
             raise DataError("there is no such test image here")

@@ -104,9 +104,9 @@ def _find_highest(sites: int, stay: int, degree: int) -> int:
 
 
 def _hangs_together(sites: int, degree: int, lost: int) -> bool:
-    """Whether half a neighborhood in a row is lost with less than the chance allowed: only such
-    gaps cut a circle in two."""
+    """Whether those who stay are one piece whoever is lost: a circle is cut by two gaps of half a
+    neighborhood each, and a server that knows the circle may choose whom it calls lost. Nor is
+    half a neighborhood in a row lost by chance, which keeps small cohorts complete."""
     gap = degree // 2
-    if gap > lost:
-        return True
-    return sites * math.comb(lost, gap) << PRIVACY_BITS <= math.comb(sites, gap)
+    by_chance = gap <= lost and sites * math.comb(lost, gap) << PRIVACY_BITS > math.comb(sites, gap)
+    return degree > lost and not by_chance

@@ -14,9 +14,10 @@ from typing import Any, Protocol
 from pydantic import TypeAdapter
 
 from vitrail.files import write_bytes
-from vitrail.secure_aggregation.cohort import SiteKeys
+from vitrail.secure_aggregation.cohort import MAX_ATTEMPTS, SiteKeys
 
 STATE_FILE = "secure-sum.json"
+HELD_FILE = "held.safetensors"
 
 
 @dataclass
@@ -79,9 +80,16 @@ class StateFile:
         """On the disk before the answer leaves, readable by its owner alone."""
         write_bytes(self._path, json.dumps(asdict(state)).encode(), 0o600)
 
-    def forget(self) -> None:
-        """The run is over: no key is needed any more."""
-        self._path.unlink(missing_ok=True)
+    def close(self, last: int) -> None:
+        """The run is over after a round: keys and the held update are gone, and what stays says
+        that no sum of any round may be unmasked again."""
+        state = self.load()
+        if state is None and not self._path.exists():
+            return
+        over = max(last, 0 if state is None else state.round)
+        nobody = SiteKeys("", "", "")
+        self.save(RoundState(over, MAX_ATTEMPTS, "", "", "", "", nobody, unmasked=True))
+        (self.folder / HELD_FILE).unlink(missing_ok=True)
 
     @property
     def _path(self) -> Path:

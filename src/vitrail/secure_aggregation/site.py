@@ -18,12 +18,11 @@ from vitrail.release.message import Schema
 from vitrail.release.update import Update
 from vitrail.rng import Key
 from vitrail.secure_aggregation.masking import UpdateMasker
+from vitrail.secure_aggregation.round_state import HELD_FILE
 from vitrail.secure_aggregation.secure_sum import lift_update, list_spans, masked_schema
 from vitrail.secure_aggregation.shared_noise import SharedNoise
 from vitrail.secure_aggregation.site_steps import SiteSteps
 from vitrail.secure_aggregation.steps import MaskRequest
-
-HELD_FILE = "held.safetensors"
 
 
 @dataclass(frozen=True)

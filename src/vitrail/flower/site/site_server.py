@@ -299,6 +299,8 @@ class SiteServer:
             raise Refusal(f"nobody here agreed to the run {message.run!r:.40}")
         if problem := self.config.limits.find_problem(self.config.folder):
             raise Refusal(problem)
+        if not closing:
+            _check_unfinished(folder)
         site_run = self._open_run(message.run, folder.open())
         if self._held_to_policy != message.run:  # it may have been tightened since the run began
             signers, examples = self.config.policy.signers, self._count_images(site_run)
@@ -337,6 +339,7 @@ class SiteServer:
         folder = self.config.run_folder(message.run)
         if not folder.config_file.exists():
             raise Refusal(f"nobody here agreed to the run {message.run!r:.40}")
+        _check_unfinished(folder)
         site_run = self._open_run(message.run, folder.open())
         if request.site != self.config.name:
             raise Refusal("the message does not hold what it says it holds")
@@ -498,6 +501,12 @@ def _check_task(task: Task, plan: Plan, policy: SitePolicy) -> None:
         )
     if not 0 <= task.floor <= task.base < task.round:
         raise Refusal("the message would have this site forget what it builds on")
+
+
+def _check_unfinished(folder: RunFolder) -> None:
+    """After its closing turn a run asks for nothing more: what it spent has been added up."""
+    if (folder.server / "finished").exists():
+        raise Refusal("this run had its closing turn here, and nothing leaves for it any more")
 
 
 def _check_round(round_: int, plan: Plan) -> None:
