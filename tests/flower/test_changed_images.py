@@ -27,7 +27,13 @@ def played(birds, tmp_path):
     configs = {s: own.home(s, tmp_path / "homes") for s in SITES}
     loop = Loop({s: SiteServer(configs[s]) for s in SITES})
     loaded = own.coordinator(release=PRIVATE, model={**birds.terms["model"], "norm": "group"})
-    run_federation(loop, loaded, tmp_path / "out", len(SITES))
+
+    def stop(progress):  # after its closing turn a run asks for nothing more
+        if progress.round == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_federation(loop, loaded, tmp_path / "out", len(SITES), on_round=stop)
     return root, configs, loop
 
 
