@@ -16,9 +16,13 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "flower_kills.py"
 
 def test_three_kills_cost_no_bit_and_no_line_of_a_ledger():
     words = ["--kills", "3", "--rounds", "20", "--images", "60", "--seed", "3"]
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, timeout=850
-    )
+    for _ in range(2):  # a loaded machine may miss the script's own deadlines once
+        done = subprocess.run(
+            [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, timeout=420
+        )
+        assert "False" not in done.stdout, done.stdout  # other bits or lines are never excused
+        if done.returncode == 0:
+            break
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\n3 kills: " in done.stdout
     assert "same bits: True; same ledgers: True" in done.stdout
