@@ -13,7 +13,7 @@ from vitrail.release.update import Update
 from vitrail.rng import derive_server_key
 
 # Rules for numbers of any shape; those for prototypes, centers and frames have tests of their own.
-OWN = ("matched", "centers", "grassmann", "karcher", "stiefel")
+OWN = ("matched", "centers", "grassmann", "karcher", "stiefel", "fltrust")
 PLAIN = [name for name in RULES if not name.startswith(OWN)]
 
 NAMES = {"model/a": (4, 3), "model/b": (5,)}

@@ -47,6 +47,10 @@ def merged(base: Sections, changes: Sections) -> Sections:
 
 
 PUBLIC = {"public": {"source": "embedded", "aviary": {"images": 24, "classes": 3, "seed": 11}}}
+TRUSTED = {  # the classes that are drawn follow from the seed
+    "aviary": {"images": 48, "classes": 3, "seed": 11},
+    **PUBLIC,
+}
 BATCH_NORM = {"model": {"backbone": "resnet8", "width": 4}}
 REFERENCE = {"local_reference": True}
 PARTS = {"model": {"prototypes": {"per_class": 2, "depth": 8}}, "optimizer": {"lr": 0.002}}
@@ -181,6 +185,7 @@ RULE_RUNS: dict[str, Sections] = {
     "geometric-median": ruled("geometric-median", bucket=2, byzantine=0),
     "centered-clipping": ruled("centered-clipping"),
     "median": ruled("median"),
+    "fltrust": merged(ruled("fltrust"), {"data": TRUSTED}),
     "norm-clip": ruled("norm-clip", clip=0.05),
     "trimmed-mean": merged(ruled("trimmed-mean", trim=0.2), {"partition": {"sites": 6}}),
     "uniform": {"aggregate": {"weights": "uniform"}},

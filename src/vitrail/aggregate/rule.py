@@ -48,10 +48,12 @@ class Rule:
     needs: Literal["sum", "all"] = "sum"
     counts: tuple[str, ...] = ()  # what each update must count for it
     weighs: bool = True  # whether it matters to it how much a site counts
+    trusts: bool = False  # whether it compares with what the server trained on trusted images
 
     def __init__(self, group: Group, options: Aggregate) -> None:
         self.group = group
         self.options = options
+        self.trusted: Tensor | None = None  # the group's packed vector of the server's own model
 
     def lift(self, update: Update, weight: float, sent: Tensor) -> Tensor:
         """What this update adds to the sum, in float64."""

@@ -78,13 +78,19 @@ class _RunningSum:
 
 
 def make_rules(
-    schema: Schema, sent: Mapping[str, Tensor], options: Aggregate
+    schema: Schema,
+    sent: Mapping[str, Tensor],
+    options: Aggregate,
+    trusted: Mapping[str, Tensor] | None = None,
 ) -> Iterator[tuple[Rule, Tensor]]:
     """The rules that add up a message, in declared order, each with its part of what was sent."""
     for name in dict.fromkeys(f.rule for f in schema.up_added):
         group = Group(tuple(f for f in schema.up if f.rule == name))
         zeros = {f.name: sent.get(f.name, torch.zeros(f.shape)) for f in group.fields}
-        yield RULES[name](group, options), group.pack(zeros)
+        rule = RULES[name](group, options)
+        if trusted is not None and rule.trusts:
+            rule.trusted = group.pack({**zeros, **trusted})
+        yield rule, group.pack(zeros)
 
 
 def find_shortage(rule: Rule, options: Aggregate, count: int) -> str | None:
@@ -99,7 +105,8 @@ class Aggregator:
     """Takes updates one at a time in a fixed order, and keeps sums, not lists, where it can.
 
     With `whole` it keeps every model as well, for methods that need them; `key` is where buckets
-    are drawn from. A change longer than `largest_change` is refused.
+    are drawn from. A change longer than `largest_change` is refused. `trusted` is the model that
+    the server trained itself from what was sent, for rules that compare with it.
     """
 
     def __init__(
@@ -110,6 +117,7 @@ class Aggregator:
         whole: bool = False,
         key: Key | None = None,
         largest_change: float | None = None,
+        trusted: Mapping[str, Tensor] | None = None,
     ) -> None:
         self._whole = whole
         self._options = options
@@ -122,7 +130,9 @@ class Aggregator:
         self._accepted: list[str] = []
         self._refused: dict[str, str] = {}
         self._kept: dict[str, Tensors] = {}
-        self._groups = [_RunningSum(rule, part) for rule, part in make_rules(schema, sent, options)]
+        self._groups = [
+            _RunningSum(rule, part) for rule, part in make_rules(schema, sent, options, trusted)
+        ]
 
     def offer(
         self,

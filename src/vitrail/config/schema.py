@@ -262,7 +262,7 @@ class Aggregate(Section):
 
     rule: str = "mean"
     """mean, norm-clip, or a rule that stands hostile sites: median, trimmed-mean, krum, multi-krum,
-    geometric-median, centered-clipping."""
+    geometric-median, centered-clipping, fltrust (with trusted images in data.public)."""
     weights: Literal["method", "examples", "uniform"] = "method"
     """How much a site counts: the method's choice, its images, or all the same, as it is with
     median, trimmed-mean, krum and multi-krum whatever the method chooses."""

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
 from vitrail.aggregate.sums import Aggregator
 from vitrail.engine.plan import Plan, StagePlan
 from vitrail.engine.round_report import RoundReport
@@ -40,6 +42,7 @@ class Collector:
     kept: set[str] = field(default_factory=set)  # sites that saved a state
     refused: dict[str, str] = field(default_factory=dict)
     largest_change: float | None = None  # of a site's update, where a run bounds it
+    trusted: Mapping[str, Tensor] | None = None  # what the server trained itself, where a rule asks
 
     def collect(self, draw: Draw) -> Total:
         """Ask the sites that were drawn; whoever does not answer is left out of the sum."""
@@ -54,6 +57,7 @@ class Collector:
             whole,
             self.ctx.key,
             self.largest_change,
+            self.trusted,
         )
         self.ask(draw.sites, total)
         return total

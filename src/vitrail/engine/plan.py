@@ -124,6 +124,11 @@ class Plan:
         return any(stage.masked is not None for stage in self.stages)
 
     @property
+    def trusts(self) -> bool:
+        """Whether a rule compares with what the server trains on trusted images of its own."""
+        return any(RULES[f.rule].trusts for stage in self.stages for f in stage.schema.up_added)
+
+    @property
     def key(self) -> Key:
         """The server's root of randomness."""
         return derive_server_key(self.config.run.seed)

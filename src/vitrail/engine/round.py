@@ -14,6 +14,7 @@ from vitrail.engine.sampling import Draw, draw_sites, order_sites
 from vitrail.engine.site_versions import Versions
 from vitrail.engine.storage.transcript import Transcript
 from vitrail.engine.tasks import MissingReply, RoundMessage, Task
+from vitrail.engine.trusted_training import train_trusted
 from vitrail.engine.weigh_sites import weigh_sites
 from vitrail.engine.workers.pool import Pool
 from vitrail.errors import RunError
@@ -42,6 +43,8 @@ def play_round(
     collector = Collector(server, plan, pool, versions, ctx, down, weights, report, transcript)
     if alarms is not None and plan.config.aggregate.norm_bound == "refuse":
         collector.largest_change = alarms.compute_norm_bound()
+    if plan.trusts:
+        collector.trusted = train_trusted(server, ctx, down.tensors)
     total = collector.collect(draw)
     sums = total.finish(_make_noise(plan, server, ctx))
     report.accepted, report.refused = sums.accepted, {**collector.refused, **sums.refused}

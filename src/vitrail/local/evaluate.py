@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -24,6 +26,18 @@ def compute_logits(network: Network, inputs: Inputs, rows: Rows, chunk: int = CH
             z = network.prefix(x) if inputs.features is None else x
             chunks.append(network.rest(z)["logits"].cpu())
     return torch.cat(chunks).clone() if chunks else torch.empty(0, 0)
+
+
+def compute_prefix(
+    network: Network, inputs: Inputs, rows: Rows, chunk: int = CHUNK
+) -> npt.NDArray[np.float32]:
+    """What the frozen stages make of some rows, as `Inputs.features` wants it: one view each."""
+    parts = [
+        network.prefix(inputs.plain(rows[start : start + chunk]))
+        for start in range(0, len(rows), chunk)
+    ]
+    features: npt.NDArray[np.float32] = torch.cat(parts)[:, None].cpu().numpy()
+    return features
 
 
 @torch.no_grad()

@@ -40,9 +40,19 @@ class Adaptive(Colluding):
         progress = [self._measure(view, choice, mean / norm) for choice in choices]
         return choices[min(range(len(choices)), key=progress.__getitem__)]
 
+    def _guess_trusted(self, view: HostileView) -> dict[str, Tensor]:
+        """What the server may have trained on images that nobody else has: the honest mean."""
+        updates = view.honest or view.trained
+        return {
+            field.name: torch.stack([u.tensors[field.name].double() for u in updates]).mean(0)
+            for field in view.fields
+        }
+
     def _measure(self, view: HostileView, change: Tensor, forward: Tensor) -> float:
         """How far the model goes along the honest mean when this is sent."""
-        total = Aggregator(view.schema, view.sent, view.aggregate, key=view.key)
+        total = Aggregator(
+            view.schema, view.sent, view.aggregate, key=view.key, trusted=self._guess_trusted(view)
+        )
         crafted = [view.dress(change, update) for update in view.trained]
         for update in (*view.honest, *crafted):
             expected = (update.site, update.round, update.stage)

@@ -42,7 +42,9 @@ class ServerTrainer:
         return compute_logits(self.load(values).network, self.inputs, rows)
 
     def digest(self) -> str:
-        """A fingerprint of the public images, so that a resume notices other ones."""
+        """A fingerprint of the public images and labels, so that a resume notices other ones."""
         hasher = hashlib.blake2b(repr(self.inputs.images.shape).encode(), digest_size=16)
         hasher.update(np.ascontiguousarray(self.inputs.images).reshape(-1).data)
+        if self.inputs.labels.any():  # labels count for trusted images only
+            hasher.update(np.ascontiguousarray(self.inputs.labels).data)
         return hasher.hexdigest()
