@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from vitrail.audit.audit_tables import AuditTables, compare_tables, tell_histograms, tell_summaries
+from vitrail.audit.class_look import find_look
 from vitrail.audit.consensus import averages_subspaces, read_agreement
 from vitrail.audit.detection.contrast import Contrast
 from vitrail.audit.federation_view import Audit, combine_audits
@@ -78,7 +79,9 @@ def audit_run(
         view = load_site_view(run, federation, site, lenders)
         key = derive_server_key(run.config.run.seed).at("audit", site)
         of_site = [c for c in contrasts if c.site == site]
-        audit = audit_site(view, of_site, tables.units, key, tell)
+        told = tables.exchange.summaries
+        looks = {c.label: find_look(told, tables.units, site, c.label) for c in of_site}
+        audit = audit_site(view, of_site, tables.units, key, tell, looks=looks)
         if keep is not None:
             keep(view, audit)
         if len(chosen) > 1:

@@ -41,7 +41,8 @@ class Finding:
     every site; `explained` names columns within whose groups the difference vanishes. `place` is
     the region with a box for each of `rows` (positions among the view's images) in pixels of
     the run's images; `box` the median over them in pixels of the originals, None for image-wide
-    ones; `where` says it in words. `units` are the shared model's prototypes of the class.
+    ones; `where` says it in words. `units` are the shared model's prototypes of the class; `look` is how the
+    class looks at the other sites, for whoever harmonizes.
     """
 
     site: str
@@ -65,6 +66,7 @@ class Finding:
     common: float = 0.0
     lacks: bool = False
     explained: tuple[str, ...] = ()
+    look: tuple[float, ...] = ()
 
     @property
     def region(self) -> str:
@@ -152,6 +154,7 @@ class Finding:
             "common": self.common,
             "lacks": self.lacks,
             "explained_by": list(self.explained),
+            "look": list(self.look) if self.verdict != "clear" else [],
             "relies": self.relies,
             "region": self.region,
             "where": self.where,

@@ -86,6 +86,7 @@ def _select_biased(stored: dict[str, Any], audit: Path) -> list[dict[str, Any]]:
                         "label": entry["class"],
                         "score": entry.get("score", 0.0),
                         "prototypes": entry.get("prototypes", []),
+                        "look": entry.get("look", []),
                     }
                 )
     if not findings:

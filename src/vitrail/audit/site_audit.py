@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -58,10 +58,12 @@ def audit_site(
     key: Key,
     tell: Callable[[str], None] | None = None,
     explained: Mapping[int, tuple[str, ...]] | None = None,
+    looks: Mapping[int, tuple[float, ...]] | None = None,
 ) -> SiteAudit:
     """See what the region of each of a site's contrasts does to its models.
 
-    `explained` names, by class, columns within whose groups the difference vanishes.
+    `explained` names, by class, columns within whose groups the difference vanishes; `looks` how
+    each class looks at the other sites.
     """
     tried: list[tuple[Contrast, Unit, Probe]] = []
     for contrast in contrasts:
@@ -73,7 +75,11 @@ def audit_site(
             tried.append((contrast, unit, result))
     relies = compute_reliance([result for *_, result in tried])
     findings = [
-        _make_finding(view, contrast, unit, result, far, (explained or {}).get(contrast.label, ()))
+        replace(
+            _make_finding(view, contrast, unit, result, far),
+            explained=(explained or {}).get(contrast.label, ()),
+            look=(looks or {}).get(contrast.label, ()),
+        )
         for (contrast, unit, result), far in zip(tried, relies, strict=True)
     ]
     findings.sort(key=lambda f: -f.score)
@@ -88,7 +94,6 @@ def _make_finding(
     unit: Unit,
     result: Probe,
     relies: float,
-    explained: tuple[str, ...],
 ) -> Finding:
     region, rows = result.effect.region, tuple(result.donors.tolist())
     return Finding(
@@ -112,7 +117,6 @@ def _make_finding(
         family=unit.family,
         common=contrast.direction.common,
         lacks=contrast.direction.lacks,
-        explained=explained,
     )
 
 

@@ -8,9 +8,10 @@ from pydantic import Field, model_validator
 
 from vitrail.config.section import Count, NonNegative, Positive, Section
 
-Remedy = Literal["mask", "penalize", "weigh", "leave-out", "mix"]
+Remedy = Literal["mask", "penalize", "weigh", "leave-out", "mix", "harmonize"]
 Unit = Annotated[int, Field(ge=0)]
 _BY_NUMBER: frozenset[Remedy] = frozenset({"mask", "penalize"})
+OF_PROTOTYPES: frozenset[Remedy] = _BY_NUMBER | {"mix"}
 
 
 class Suspicion(Section):
@@ -24,13 +25,16 @@ class Suspicion(Section):
     """The audit's score, in standard errors."""
     prototypes: tuple[Unit, ...] = ()
     """The prototypes of that class that look at the suspected place, by number."""
+    look: tuple[float, ...] = ()
+    """How the class looks at the other sites, for harmonize: tone, power by frequency, light and
+    colors, as the audit writes them."""
 
 
 class Debias(Section):
     """`[debias]`: remedies against a bias; `vitrail run --debias AUDIT.json` fills it in."""
 
     remedies: tuple[Remedy, ...] = ()
-    """mask, penalize, weigh, leave-out, mix; several may be named."""
+    """mask, penalize, weigh, leave-out, mix, harmonize; several may be named."""
     findings: tuple[Suspicion, ...] = ()
     """See `[[debias.findings]]`."""
     rounds: Count = 1
@@ -50,6 +54,11 @@ class Debias(Section):
             raise ValueError(
                 f"debias.remedies = {sorted(self.by_number)} needs the numbers of prototypes, and "
                 "the findings name none: choose weigh, leave-out or mix"
+            )
+        if "harmonize" in self.remedies and not any(one.look for one in self.findings):
+            raise ValueError(
+                "debias.remedies = ['harmonize'] needs to know how the class looks elsewhere, and "
+                "the findings do not tell: take `look` from an audit, or choose weigh or leave-out"
             )
         return self
 

@@ -13,6 +13,7 @@ from vitrail.config.debias_section import Debias
 from vitrail.config.load import Loaded
 from vitrail.data.bias.inject import Side, inject
 from vitrail.data.duplicates import group_duplicates
+from vitrail.data.harmonize import harmonize_sites
 from vitrail.data.image_set import ImageSet
 from vitrail.data.load_images import load_with_problems
 from vitrail.data.partition.partition import SiteRows, make_partition
@@ -112,6 +113,7 @@ def assemble(loaded: Loaded, pin: Pin | None = None) -> Federation:
     known = None if config.partition.kind == "one" else tuple(sites)
     sites = _drop_left_out(sites, config.debias, known)
     sites = _drop_withdrawn(sites, config.partition.without)
+    images = harmonize_sites(images, tuple(sites.values()), config.debias)
     skipped, server = len(problems), parts.server_test
     return Federation(images, sites, server, regions, skipped, original, parts.left_out)
 

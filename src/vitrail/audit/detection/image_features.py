@@ -9,10 +9,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitrail.audit.detection.feature_layout import Block, make_whole_block
-from vitrail.audit.detection.pixel_features import blur, log_energy, split_colors
+from vitrail.audit.detection.pixel_features import blur, log_energy
+from vitrail.data.look import (
+    compute_color_spread,
+    compute_light,
+    compute_power,
+    compute_quantiles,
+    compute_ring_powers,
+    split_colors,
+)
 
-_QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
-_RINGS = 16
 _BLOCK = 8  # the side of a block of JPEG
 
 
@@ -35,8 +41,6 @@ def make_image_blocks(images: Tensor) -> list[Block]:
 def _compute_tone(luma: Tensor) -> Tensor:
     """Quantiles, spread, and the shares of black, white and distinct levels."""
     flat = luma.flatten(1)
-    order = flat.sort(1).values
-    at = [round(q * (flat.shape[1] - 1)) for q in _QUANTILES]
     levels = (flat * 255).round().clamp(0, 255).long()
     counts = torch.zeros(len(flat), 256, dtype=flat.dtype).scatter_add_(
         1, levels, torch.ones_like(flat)
@@ -49,7 +53,7 @@ def _compute_tone(luma: Tensor) -> Tensor:
     entropy = -(share * (share + 1e-12).log()).sum(1)
     comb = (share[:, 1:] - share[:, :-1]).abs().sum(1)
     extra = torch.stack([flat.mean(1), flat.std(1), distinct, entropy, comb], 1)
-    return torch.cat([order[:, at], ends, extra], 1)
+    return torch.cat([compute_quantiles(luma), ends, extra], 1)
 
 
 def _compute_color_moments(colors: Tensor) -> Tensor:
@@ -60,23 +64,19 @@ def _compute_color_moments(colors: Tensor) -> Tensor:
     together = (unit[:, 0] * unit[:, 1]).mean(1, keepdim=True)
     saturation = flat.abs().sum(1).sort(1).values
     at = [round(q * (saturation.shape[1] - 1)) for q in (0.05, 0.5, 0.95)]
-    return torch.cat([mean, spread, (unit**3).mean(2), together, saturation[:, at]], 1)
+    return torch.cat(
+        [compute_color_spread(colors), (unit**3).mean(2), together, saturation[:, at]], 1
+    )
 
 
 def _compute_spectrum(luma: Tensor) -> Tensor:
     """Log power in rings of frequency, and how much of it is horizontal, vertical, diagonal."""
     height, width = luma.shape[1:]
-    window = torch.outer(torch.hann_window(height), torch.hann_window(width)).to(luma.dtype)
-    centered = luma - luma.mean((1, 2), keepdim=True)
-    power = torch.fft.rfft2(centered * window).abs().square() / (height * width)
+    power = compute_power(luma)
+    rings = compute_ring_powers(power, height, width)
     fy = torch.fft.fftfreq(height)[:, None].abs()
     fx = torch.fft.rfftfreq(width)[None, :]
     radius = (fy**2 + fx**2).sqrt()
-    ring = (radius / math.sqrt(0.5) * _RINGS).long().clamp(0, _RINGS - 1)
-    flat = power.flatten(1)
-    sums = torch.zeros(len(luma), _RINGS, dtype=luma.dtype).index_add_(1, ring.flatten(), flat)
-    counts = torch.bincount(ring.flatten(), minlength=_RINGS).clamp_min(1)
-    rings = (sums / counts + 1e-7).log()
     angle = torch.atan2(fy.expand_as(radius), fx.expand_as(radius))
     high = radius > 0.15
     sectors = [high & (angle < math.pi / 8), high & (angle > 3 * math.pi / 8)]
@@ -131,8 +131,6 @@ def _compute_border(colors: Tensor) -> Tensor:
 
 def _compute_shading(luma: Tensor) -> Tensor:
     """How light falls off: the tone of a 3 x 3 grid against the mean, and center against edge."""
-    cells = F.adaptive_avg_pool2d(luma[:, None], 3).flatten(1)
-    relative = ((cells + 0.02) / (cells.mean(1, keepdim=True) + 0.02)).log()
     edge = F.adaptive_avg_pool2d(luma[:, None], 8)[:, 0]
     middle = edge[:, 2:6, 2:6].mean((1, 2)) - edge.mean((1, 2))
-    return torch.cat([relative, middle[:, None]], 1)
+    return torch.cat([compute_light(luma), middle[:, None]], 1)

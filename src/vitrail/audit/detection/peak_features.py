@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitrail.audit.detection.feature_layout import Block, make_whole_block
-from vitrail.audit.detection.pixel_features import blur, log_energy, split_colors
+from vitrail.audit.detection.pixel_features import blur, log_energy
+from vitrail.data.look import split_colors
 from vitrail.rng import Key
 
 _SIDES = (64, 32, 16)  # pixels to which images are shrunk: filters of 5 see 0.6, 2.4 and 10 %

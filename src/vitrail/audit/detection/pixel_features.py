@@ -7,21 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitrail.audit.detection.feature_layout import Block, make_place_block
+from vitrail.data.look import split_colors
 
 _FINE, _COARSE = 16, 6  # cells a side at most
 _LEAST = 4  # pixels a side of a cell
 _SMALL = 1e-4  # added to energies before their logarithm: a tenth of a gray level's
-
-
-def split_colors(images: Tensor) -> Tensor:
-    """Luma and two opponent colors of images in 0..1 [N, C, H, W], [N, 3, H, W]; gray ones have
-    luma alone."""
-    if images.shape[1] == 1:
-        return images
-    red, green, blue = images.unbind(1)
-    return torch.stack(
-        [(red + green + blue) / 3, (red - green) / 2, (red + green) / 4 - blue / 2], 1
-    )
 
 
 def blur(images: Tensor, times: int = 1) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vitrail.config.debias_section import Debias
+from vitrail.config.debias_section import OF_PROTOTYPES, Debias
 from vitrail.errors import ConfigError, suggest_name
 from vitrail.local.phases.phase import Phase
 from vitrail.local.phases.remedies import Mask, Mix, Penalize, Remedy, Remember, Retrain
@@ -64,7 +64,7 @@ def check_findings(debias: Debias, network: Network, classes: tuple[str, ...]) -
                 where=WHERE,
                 hint=suggest_name(one.label, classes),
             )
-    of_prototypes = set(debias.remedies) - {"weigh", "leave-out"}
+    of_prototypes = set(debias.remedies) & OF_PROTOTYPES
     if not of_prototypes:
         return
     head = network.head
@@ -72,7 +72,7 @@ def check_findings(debias: Debias, network: Network, classes: tuple[str, ...]) -
         raise ConfigError(
             f"{sorted(of_prototypes)[0]!r} needs prototypes, and this model has none",
             where="debias.remedies",
-            hint='Use "weigh" or "leave-out".',
+            hint='Use "weigh", "leave-out" or "harmonize".',
         )
     owner = head.owner.tolist()
     for one in debias.findings:
