@@ -41,8 +41,8 @@ class Finding:
     every site; `explained` names columns within whose groups the difference vanishes. `place` is
     the region with a box for each of `rows` (positions among the view's images) in pixels of
     the run's images; `box` the median over them in pixels of the originals, None for image-wide
-    ones; `where` says it in words. `units` are the shared model's prototypes of the class; `look` is how the
-    class looks at the other sites, for whoever harmonizes.
+    ones; `where` says it in words. `units` are the shared model's prototypes of the
+    class; `look` is how the class looks at the other sites, for whoever harmonizes.
     """
 
     site: str

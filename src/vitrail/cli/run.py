@@ -27,7 +27,7 @@ def run(
         typer.Option(
             "--remedy",
             metavar="NAME",
-            help="mask, penalize, weigh, leave-out, mix or harmonize, with --debias; may be repeated.",
+            help="mask, penalize, weigh, leave-out, mix or harmonize, with --debias; once for each.",
         ),
     ] = None,
     quiet: Quiet = False,

@@ -44,7 +44,7 @@ def compute_quantiles(luma: Tensor) -> Tensor:
 
 
 def compute_frequencies(height: int, width: int) -> Tensor:
-    """The frequency of each entry of a two-dimensional real transform, as a share of the largest."""
+    """The frequency of each entry of a real transform in two dimensions, over the largest."""
     fy, fx = torch.fft.fftfreq(height)[:, None].abs(), torch.fft.rfftfreq(width)[None, :]
     return (fy**2 + fx**2).sqrt() / _HALF
 
