@@ -27,7 +27,7 @@ def run(
         typer.Option(
             "--remedy",
             metavar="NAME",
-            help="mask, penalize, weigh, leave-out, mix or harmonize, with --debias; once for each.",
+            help="mask, penalize, weigh, leave-out, mix or harmonize, with --debias; repeatable.",
         ),
     ] = None,
     quiet: Quiet = False,

@@ -97,7 +97,7 @@ def _move_rings(images: Tensor, target: Tensor) -> Tensor:
     centers = (np.arange(RINGS) + 0.5) / RINGS
     field = torch.from_numpy(np.exp(np.interp(at, centers, gain)))
     field[0, 0] = 1.0  # the mean is the tone's
-    moved = torch.fft.irfft2(torch.fft.rfft2(wide) * field, s=wide.shape[2:])
+    moved: Tensor = torch.fft.irfft2(torch.fft.rfft2(wide) * field, s=wide.shape[2:])
     return moved[:, :, pad : pad + height, pad : pad + width]
 
 

@@ -46,7 +46,8 @@ def compute_quantiles(luma: Tensor) -> Tensor:
 def compute_frequencies(height: int, width: int) -> Tensor:
     """The frequency of each entry of a real transform in two dimensions, over the largest."""
     fy, fx = torch.fft.fftfreq(height)[:, None].abs(), torch.fft.rfftfreq(width)[None, :]
-    return (fy**2 + fx**2).sqrt() / _HALF
+    frequencies: Tensor = (fy**2 + fx**2).sqrt() / _HALF
+    return frequencies
 
 
 def compute_power(luma: Tensor) -> Tensor:
@@ -54,7 +55,8 @@ def compute_power(luma: Tensor) -> Tensor:
     height, width = luma.shape[1:]
     window = torch.outer(torch.hann_window(height), torch.hann_window(width)).to(luma.dtype)
     centered = luma - luma.mean((1, 2), keepdim=True)
-    return torch.fft.rfft2(centered * window).abs().square() / (height * width)
+    power: Tensor = torch.fft.rfft2(centered * window).abs().square() / (height * width)
+    return power
 
 
 def compute_ring_powers(power: Tensor, height: int, width: int) -> Tensor:
