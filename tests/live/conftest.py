@@ -1,10 +1,13 @@
 """The live application over small runs, served for real on loopback."""
 
+import json
 import threading
 import time
 
+import numpy as np
 import pytest
 import uvicorn
+from PIL import Image
 
 import vitrail
 from vitrail.audit.audit_run import audit_run
@@ -33,6 +36,40 @@ def live_runs(tmp_path_factory, tiny_config):
     collector = ExampleCollector()
     keep_audit(run, audit_run(run, keep=collector), collector.examples)
     return folder
+
+
+@pytest.fixture(scope="session")
+def hospital(tmp_path_factory):
+    """A run on images that are nobody else's business: two sites, with a column that says whose."""
+    folder = tmp_path_factory.mktemp("hospital")
+    draw, lines = np.random.default_rng(0), ["image,label,site"]
+    for n in range(36):
+        pixels = draw.integers(0, 256, (16, 16, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / f"{n}.png")
+        lines.append(f"{n}.png,{'ab'[n % 2]},{('north', 'south')[n // 18]}")
+    (folder / "list.csv").write_text("\n".join(lines) + "\n")
+    config = {
+        "data": {"source": "manifest", "path": str(folder / "list.csv"), "image_size": 16,
+                 "site": "site"},
+        "partition": {"kind": "column", "column": "site", "minimum": 2},
+        "model": {"backbone": "resnet8", "width": 8, "prototypes": {"per_class": 1, "depth": 8}},
+        "method": {"name": "myth-gm", "warm_epochs": 1, "last_epochs": 1},
+        "run": {"rounds": 1, "local_epochs": 1, "batch_size": 8, "device": "cpu", "seed": 5},
+    }  # fmt: skip
+    vitrail.run(config, folder / "runs" / "secret")
+    entry = {"class": "a", "verdict": "biased", "score": 4.2, "p_value": 0.01, "box": [1, 2, 5, 6]}
+    audit = {
+        "origin": "simulation",
+        "level": 0.05,
+        "null": {},
+        "config": None,
+        "sites": [
+            {"site": name, "seen_by": [], "alarm": {}, "skipped": [], "classes": [dict(entry)]}
+            for name in ("north", "south")
+        ],
+    }
+    (folder / "runs" / "secret" / "audit.json").write_text(json.dumps(audit))
+    return folder / "runs"
 
 
 class Served:

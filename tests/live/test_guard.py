@@ -3,6 +3,7 @@
 import concurrent.futures
 import io
 import struct
+import time
 import zlib
 
 import httpx
@@ -56,14 +57,14 @@ def test_another_host_name_is_refused(client, host):
     {"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"},
 ])  # fmt: skip
 def test_another_origin_is_refused_even_with_the_cookie(served, headers):
-    cookie = {"cookie": f"{served.access.cookie}={served.access.token}"}
+    cookie = {"cookie": f"{served.access.cookie}={served.access.issue_pass()}"}
     for method, path in (("GET", "/"), ("POST", "/upload"), ("POST", "/run/runs.myth/stop")):
         answer = httpx.request(method, served.base + path, headers={**cookie, **headers})
         assert answer.status_code == 403
 
 
 def test_a_cookie_alone_changes_nothing(served):
-    cookie = {"cookie": f"{served.access.cookie}={served.access.token}"}
+    cookie = {"cookie": f"{served.access.cookie}={served.access.issue_pass()}"}
     answer = httpx.post(f"{served.base}/upload", headers=cookie, content=b"x")
     assert answer.status_code == 403
     fine = {**cookie, "origin": served.base}
@@ -178,10 +179,42 @@ def test_200_requests_at_once_are_answered_or_asked_to_wait(served):
 def test_another_interface_needs_its_password():
     access = Access("192.0.2.1", 443, password="a long password", tls=True)
     assert access.token not in access.link and access.link.startswith("https://")
-    assert not access.accepts_password("wrong")
-    assert not access.accepts_password("a long password")  # too soon after the last attempt
-    access._next_attempt = 0
-    assert access.accepts_password("a long password")
+    assert not access.accepts_password("wrong", "192.0.2.7")
+    assert not access.accepts_password("a long password", "192.0.2.7")  # too soon after that
+    assert access.accepts_password("a long password", "192.0.2.8")  # nobody else has to wait
+
+
+def test_wrong_passwords_wait_longer_each_time_and_fill_no_memory(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("vitrail.live.guard.time.monotonic", lambda: now[0])
+    access = Access("192.0.2.1", 443, password="a long password", tls=True)
+    waits = []
+    for _ in range(8):
+        assert not access.accepts_password("wrong", "2001:db8::1")
+        began = now[0]
+        while not access.attempts.is_open("2001:db8::2"):  # the same network, so the same guest
+            now[0] += 0.5
+        waits.append(now[0] - began)
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert access.attempts.is_open("2001:db8:1::1")
+    for n in range(10_000):
+        access.accepts_password("wrong", f"10.0.{n // 250}.{n % 250}")
+    assert len(access.attempts._waits) <= 4096
+
+
+def test_the_cookie_is_not_the_token_and_ends(monkeypatch):
+    access, other = Access("127.0.0.1", 1), Access("127.0.0.1", 1)
+    given = access.issue_pass()
+    assert access.token not in given and not access.knows(given)
+    assert access.accepts_pass(given) and not other.accepts_pass(given)
+    assert not access.accepts_pass(access.token)
+    for bad in ("", ".", "..", "1.x.", given[:-1], given + "0", f"9{given}", "x" * 10_000, "é.ü"):
+        assert not access.accepts_pass(bad)
+    again = Access("127.0.0.1", 1, token=access.token)
+    assert again.accepts_pass(given)  # open pages survive a restart with --token-file
+    now = time.time()
+    monkeypatch.setattr("vitrail.live.guard.time.time", lambda: now + 8 * 86400)
+    assert not access.accepts_pass(given)
 
 
 def test_the_command_refuses_another_interface_without_tls():
@@ -208,7 +241,7 @@ def test_a_password_opens_the_door(live_runs):
     origin = {"origin": base}
     wrong = client.post("/login", data={"password": "x"}, headers=origin)
     assert wrong.status_code == 403
-    access._next_attempt = 0
+    access.attempts.note("testclient", is_right=True)
     right = client.post("/login", data={"password": "a long password"}, headers=origin)
     assert right.status_code == 303 and "secure" in right.headers["set-cookie"].casefold()
 

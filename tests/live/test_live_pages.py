@@ -3,9 +3,7 @@
 import json
 
 import httpx
-import numpy as np
 import pytest
-from PIL import Image
 
 import vitrail
 from vitrail.audit.remedy_plan import apply_remedies
@@ -15,28 +13,6 @@ from vitrail.live.catalog import Catalog
 from vitrail.live.decide_page import apply_decisions, decide, read_decisions
 
 PAGES = ("", "/ask", "/browse", "/audit", "/leaves", "/parts", "/state", "/metrics.json")
-
-
-@pytest.fixture(scope="module")
-def hospital(tmp_path_factory):
-    """A run on images that are nobody else's business: two sites, with a column that says whose."""
-    folder = tmp_path_factory.mktemp("hospital")
-    draw, lines = np.random.default_rng(0), ["image,label,site"]
-    for n in range(36):
-        pixels = draw.integers(0, 256, (16, 16, 3), np.uint8)
-        Image.fromarray(pixels).save(folder / f"{n}.png")
-        lines.append(f"{n}.png,{'ab'[n % 2]},{('north', 'south')[n // 18]}")
-    (folder / "list.csv").write_text("\n".join(lines) + "\n")
-    config = {
-        "data": {"source": "manifest", "path": str(folder / "list.csv"), "image_size": 16,
-                 "site": "site"},
-        "partition": {"kind": "column", "column": "site", "minimum": 2},
-        "model": {"backbone": "resnet8", "width": 8, "prototypes": {"per_class": 1, "depth": 8}},
-        "method": {"name": "myth-gm", "warm_epochs": 1, "last_epochs": 1},
-        "run": {"rounds": 1, "local_epochs": 1, "batch_size": 8, "device": "cpu", "seed": 5},
-    }  # fmt: skip
-    vitrail.run(config, folder / "runs" / "secret")
-    return folder / "runs"
 
 
 def get(served, path, **more):

@@ -83,7 +83,7 @@ def attack(
             public=public,
             tell=tell,
         )
-    keep_attack(opened, results)  # for `vitrail report`
+    keep_attack(opened, results, sites or ())  # for `vitrail report`
     _print(results)
     if json is not None:
         write_json(json, results.to_json())

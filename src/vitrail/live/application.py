@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -19,14 +20,16 @@ from starlette.routing import Route
 from vitrail.errors import VitrailError
 from vitrail.live import ask_page, watch_page
 from vitrail.live.catalog import Catalog, LiveRun
+from vitrail.live.form_fields import MOST_FORM
 from vitrail.live.guard import Access, Guard
 from vitrail.live.handlers import HANDLERS
 from vitrail.live.question import LinkedQuestion
-from vitrail.live.uploads import TooLargeError, Uploads
+from vitrail.live.uploads import TooLargeError, Uploads, receive_body
 from vitrail.report.blocks import WIDE
 from vitrail.report.document_page import read_style
 from vitrail.report.html import Html, join
 
+_LOG = logging.getLogger("vitrail.live")
 _AT_ONCE, _WAITING = 2, 64
 T = TypeVar("T")
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -101,7 +104,7 @@ def _make_handler(live: Live, work: Callable[[Request, LiveRun], Response]) -> H
     async def handle(request: Request) -> Response:
         if request.method == "POST":
             try:
-                request.state.body = await live.uploads.receive(request)
+                request.state.body = await receive_body(request, MOST_FORM)
             except TooLargeError as err:
                 return _make_error(err, 413)
         run = live.catalog.find(request.path_params["run"])
@@ -121,6 +124,11 @@ async def _guard_errors(live: Live, work: Callable[[], Response]) -> Response:
         return answer
     except VitrailError as err:
         return _make_error(err, 400)
+    except OSError as err:  # a file that went while it was read
+        return _make_error(VitrailError(f"a file cannot be read ({err.strerror})"), 400)
+    except Exception:
+        _LOG.exception("an answer failed")  # on the terminal; the page says nothing of this machine
+        return _make_error(VitrailError("this could not be answered: the terminal says why"), 500)
 
 
 def _make_error(error: Exception, status: int) -> Response:

@@ -158,7 +158,7 @@ def render_answer(live: LiveRun, asked: LinkedQuestion, answer: Answer) -> Html:
         el(
             "a",
             kind.upper(),
-            href=f"/run/{live.name}/answer.{kind}?{asked.to_query()}",
+            href=f"{live.address}/answer.{kind}?{asked.to_query()}",
             download="",
         )
         for kind in ("json", "csv", "png")

@@ -125,9 +125,9 @@ def _render_card(live: LiveRun, row: int, label: int, predicted: int, share: flo
     words = [el("b", classes[predicted]), el("small", f"{100 * share:.0f} % sure, {verdict}")]
     if not live.may_see:
         return el("li", *words)
-    source = f"/run/{live.name}/image?image=test-{row}"
+    source = f"{live.address}/image?image=test-{row}"
     picture = el("img", src=source, alt=f"test image {row}", loading="lazy")
-    return el("li", el("a", picture, *words, href=f"/run/{live.name}/ask?image=test-{row}"))
+    return el("li", el("a", picture, *words, href=f"{live.address}/ask?image=test-{row}"))
 
 
 def _render_matrix(live: LiveRun, labels: np.ndarray, predicted: np.ndarray) -> Html:

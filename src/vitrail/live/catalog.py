@@ -14,6 +14,8 @@ import numpy as np
 
 from vitrail.engine.federation import Federation
 from vitrail.errors import RunError, VitrailError
+from vitrail.live.layout import address_run
+from vitrail.live.own_record import narrow_record
 from vitrail.report.run_record import RunRecord
 from vitrail.report.training_patches import Patches, find_patches
 from vitrail.report.viewer import Rows, Viewer, select_rows
@@ -40,13 +42,18 @@ class LiveRun:
     _calibrating: dict[int, threading.Thread] = field(default_factory=dict)
 
     @property
+    def address(self) -> str:
+        """Where its pages are."""
+        return address_run(self.name)
+
+    @property
     def run(self) -> Run:
         """The run as it lies on disk now."""
         return Run(self.path)
 
     def read(self) -> RunRecord:
-        """Its figures, ledgers and findings as they are now."""
-        return RunRecord.read(self.run, self.name)
+        """Its figures, ledgers and findings as they are now, as far as the viewer may see them."""
+        return narrow_record(RunRecord.read(self.run, self.name), self.viewer.site)
 
     @property
     def may_see(self) -> bool:
@@ -142,6 +149,10 @@ class LiveRun:
         with self._lock:
             if key not in self._predictions:
                 rows, _ = self.list_test_rows()
+                if not len(rows):
+                    raise RunError(
+                        "there are no test images to look at here", hint="Start with --site NAME."
+                    )
                 images = self.load_federation().images.images
                 pixels = np.stack([np.asarray(images[row]) for row in rows])
                 logits = predict_logits(asker.model, pixels)
@@ -176,6 +187,7 @@ class Catalog:
         for root in self.paths:
             for path in _find_runs(root, _DEEP):
                 stem = ".".join((root.name, *path.relative_to(root).parts))
+                stem = stem.encode("utf-8", "replace").decode()  # addresses are Unicode
                 name, number = stem, 2
                 while name in runs:
                     name, number = f"{stem}-{number}", number + 1

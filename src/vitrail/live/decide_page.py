@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
 
 import numpy as np
 from starlette.requests import Request
@@ -24,6 +21,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from vitrail.errors import ConfigError, RunError, VitrailError
 from vitrail.files import write_json
 from vitrail.live.catalog import LiveRun
+from vitrail.live.form_fields import (
+    append_line,
+    read_fields,
+    read_first,
+    read_lines,
+    read_name,
+    read_region,
+    stamp_now,
+)
 from vitrail.live.layout import render_live_page
 from vitrail.report.charts.scale import format_percent, format_value
 from vitrail.report.charts.verdict_signs import draw_verdict
@@ -40,16 +46,12 @@ _MOST = 20  # findings on the page
 
 def read_decisions(folder: Path) -> list[dict[str, Any]]:
     """Every decision, the newest last."""
-    file = folder / DECISIONS
-    if not file.exists():
-        return []
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line]
+    return read_lines(folder / DECISIONS)
 
 
 def decide(folder: Path, decision: Mapping[str, Any]) -> None:
     """Keep a decision, and the audit as it stands with all of them."""
-    with (folder / DECISIONS).open("a", encoding="utf-8") as handle:
-        handle.write(json.dumps(decision) + "\n")
+    append_line(folder / DECISIONS, decision)
     audit = json.loads((folder / AUDIT).read_text(encoding="utf-8"))
     write_json(folder / DECIDED, apply_decisions(audit, read_decisions(folder)))
 
@@ -76,11 +78,9 @@ def answer_audit(_: Request, live: LiveRun) -> Response:
         return HTMLResponse(render_live_page("Audit", "audit", live.name, body))
     newest = {(d["site"], d["class"]): d for d in read_decisions(live.path)}
     entries = sorted(
-        ((site["site"], entry) for site in audit["sites"] for entry in site["classes"]),
+        list_findings(audit),
         key=lambda pair: (pair[1]["verdict"] == "clear", -float(pair[1].get("score") or 0)),
     )
-    if live.viewer.site is not None and not live.run.card.get("public"):
-        entries = [pair for pair in entries if pair[0] == live.viewer.site]
     pictures = _draw_pictures(live)
     shown = [
         _render_finding(live, site, entry, newest.get((site, entry["class"])), pictures)
@@ -96,10 +96,10 @@ def answer_audit(_: Request, live: LiveRun) -> Response:
         el(
             "a",
             "the audit with decisions, JSON",
-            href=f"/run/{live.name}/decided.json",
+            href=f"{live.address}/decided.json",
             download="",
         ),
-        el("a", "decisions, JSON lines", href=f"/run/{live.name}/decisions.jsonl", download=""),
+        el("a", "decisions, JSON lines", href=f"{live.address}/decisions.jsonl", download=""),
     ]
     downloads = el("p", "Download ", join(files, " \N{MIDDLE DOT} "), class_="soft")
     body = [_render_remedy(live), *shown, el("section", downloads)]
@@ -164,51 +164,48 @@ def _render_form(
         el("label", "Your name", el("input", name="by", required=True, maxlength="100")),
         el("p", el("button", "Keep this decision", class_="main-button")),
         method="post",
-        action=f"/run/{live.name}/decide",
+        action=f"{live.address}/decide",
         class_="decide",
     )
 
 
 def answer_decide(request: Request, live: LiveRun) -> Response:
-    """Keep what a form says."""
-    words = {k: v[0] for k, v in parse_qs(_read_body(request), keep_blank_values=True).items()}
-    verdict, by = words.get("verdict", ""), words.get("by", "").strip()
-    if verdict not in _VERDICTS or not by:
-        raise ConfigError("a decision needs a verdict and a name")
-    edges = [words.get(name, "").strip() for name in ("left", "top", "right", "bottom")]
-    box = None
-    if all(edges):
-        box = [float(edge) for edge in edges]
-        if not (all(map(math.isfinite, box)) and box[0] < box[2] and box[1] < box[3]):
-            raise ConfigError("this is no region: left < right and top < bottom")
-    if not (live.path / AUDIT).exists():
+    """Keep what a form says about a finding that is there and that may be seen."""
+    fields = read_fields(request)
+    verdict, by = read_first(fields, "verdict"), read_name(fields)
+    if verdict not in _VERDICTS:
+        raise ConfigError("a decision needs a verdict")
+    audit = live.read().results.get(AUDIT)
+    if audit is None:
         raise RunError("nobody audited this run yet", where=live.name)
-    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    about = read_first(fields, "site", 10_000), read_first(fields, "class", 10_000)
+    if about not in {(site, str(entry["class"])) for site, entry in list_findings(audit)}:
+        raise ConfigError("the audit has no such finding", where=live.name)
     decide(
         live.path,
-        {"site": words.get("site", ""), "class": words.get("class", ""), "verdict": verdict,
-         "box": box, "note": words.get("note", "")[:2000], "by": by[:100], "at": stamp},
+        {"site": about[0], "class": about[1], "verdict": verdict, "box": read_region(fields),
+         "note": read_first(fields, "note", 2000), "by": by, "at": stamp_now()},
     )  # fmt: skip
-    return RedirectResponse(f"/run/{live.name}/audit", 303)
+    return RedirectResponse(f"{live.address}/audit", 303)
 
 
-def _read_body(request: Request) -> str:
-    body: bytes = request.state.body
-    return body.decode("utf-8", "replace")
+def list_findings(audit: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Every finding with its site."""
+    return [(str(site["site"]), entry) for site in audit["sites"] for entry in site["classes"]]
 
 
 def _render_remedy(live: LiveRun) -> Html:
     """The button that plays the remedy, and before and after once it was played."""
     button = el(
         "button", "Play the remedy: weigh biased sites down", type="button", class_="main-button",
-        data_post=f"/run/{live.name}/remedy", id="remedy",
+        data_post=f"{live.address}/remedy", id="remedy",
     )  # fmt: skip
     if not (live.path / DECIDED).exists():
         about = "Keep a decision first; then the remedy can be played."
         return el("section", el("h2", "Remedy"), el("p", about, class_="soft"))
     if not _is_remedy_started(live):
         return el("section", el("h2", "Remedy"), el("p", button))
-    state = el("div", render_remedy_state(live), data_live=f"/run/{live.name}/remedy-state")
+    state = el("div", render_remedy_state(live), data_live=f"{live.address}/remedy-state")
     return el("section", el("h2", "Remedy: before and after"), state)
 
 
@@ -298,7 +295,9 @@ def answer_decided(_: Request, live: LiveRun) -> Response:
 
 def answer_decisions(_: Request, live: LiveRun) -> Response:
     """Who decided what, and when."""
-    text = "".join(json.dumps(line) + "\n" for line in read_decisions(live.path))
+    seen = live.viewer.site
+    own = [line for line in read_decisions(live.path) if seen in (None, line.get("site"))]
+    text = "".join(json.dumps(line) + "\n" for line in own)
     return Response(text, media_type="application/x-ndjson")
 
 

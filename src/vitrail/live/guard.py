@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlencode
@@ -34,7 +36,42 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-_PAUSE = 1.0  # seconds between two attempts at the password
+_PAUSES = (1.0, 60.0)  # seconds after a wrong password: doubled each time, at most
+_ADDRESSES = 4096  # whose attempts are remembered
+_DAYS = 7  # a cookie opens for so long
+
+
+class Attempts:
+    """Who may try a password now: wrong ones make their own address wait, and nobody else."""
+
+    def __init__(self) -> None:
+        self._waits: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def is_open(self, address: str) -> bool:
+        """Whether an address need not wait."""
+        _, until = self._waits.get(_group_address(address), (0.0, 0.0))
+        return time.monotonic() >= until
+
+    def note(self, address: str, is_right: bool) -> None:
+        """Remember an attempt: a right one opens, a wrong one doubles the wait."""
+        group = _group_address(address)
+        pause, _ = self._waits.pop(group, (_PAUSES[0] / 2, 0.0))
+        if not is_right:
+            pause = min(2 * pause, _PAUSES[1])
+            self._waits[group] = (pause, time.monotonic() + pause)
+        while len(self._waits) > _ADDRESSES:
+            self._waits.popitem(last=False)
+
+
+def _group_address(address: str) -> str:
+    """An IPv4 address, or the network of an IPv6 one, all of which one machine may have."""
+    try:
+        known = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if known.version == 4:
+        return str(known)
+    return str(ipaddress.ip_network((known, 64), strict=False))
 
 
 @dataclass
@@ -46,7 +83,7 @@ class Access:
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     password: str | None = field(default=None, repr=False)
     tls: bool = False
-    _next_attempt: float = 0.0
+    attempts: Attempts = field(default_factory=Attempts, repr=False)
 
     @property
     def scheme(self) -> str:
@@ -84,14 +121,30 @@ class Access:
         """Whether this is the token, compared in constant time."""
         return hmac.compare_digest(token.encode(), self.token.encode())
 
-    def accepts_password(self, word: str) -> bool:
-        """Whether this is the password; one attempt a second is looked at."""
-        now = time.monotonic()
-        if self.password is None or now < self._next_attempt:
+    def issue_pass(self) -> str:
+        """What a cookie holds: signed with the token, which cannot be read out of it."""
+        body = f"{int(time.time())}.{secrets.token_urlsafe(12)}"
+        return f"{body}.{self._sign(body)}"
+
+    def accepts_pass(self, value: str) -> bool:
+        """Whether a cookie was issued here, in the last days."""
+        body, _, signature = value.rpartition(".")
+        if not hmac.compare_digest(signature.encode(), self._sign(body).encode()):
             return False
-        self._next_attempt = now + _PAUSE
+        return time.time() - int(body.partition(".")[0]) < 86400 * _DAYS
+
+    def _sign(self, body: str) -> str:
+        key = f"vitrail cookie {self.port} {self.token}".encode()
+        return hmac.new(key, body.encode(), hashlib.sha256).hexdigest()
+
+    def accepts_password(self, word: str, address: str) -> bool:
+        """Whether this is the password; whoever was wrong waits, each address for itself."""
+        if self.password is None or not self.attempts.is_open(address):
+            return False
         digests = (hashlib.sha256(text.encode()).digest() for text in (word, self.password))
-        return hmac.compare_digest(*digests)
+        is_right = hmac.compare_digest(*digests)
+        self.attempts.note(address, is_right)
+        return is_right
 
 
 class Guard:
@@ -137,7 +190,7 @@ class Guard:
     async def _let_in(self, request: Request) -> Response | None:
         """None for who has the token; a cookie for who brings it; else the door."""
         access = self.access
-        if access.knows(request.cookies.get(access.cookie, "")):
+        if access.accepts_pass(request.cookies.get(access.cookie, "")):
             return None
         if (bearer := _read_bearer(request)) and access.knows(bearer):
             return None
@@ -157,15 +210,20 @@ class Guard:
                 if len(body) > 4096:
                     return _refuse(413, "This is too long for a password.")
             words = parse_qs(body.decode("utf-8", "replace")).get("password", [""])
-            if self.access.accepts_password(words[0]):
+            address = request.client.host if request.client else ""
+            if self.access.accepts_password(words[0], address):
                 return self._set_cookie(RedirectResponse("/", 303))
-            return _refuse(403, "That is not the password. Wait a second and try again.", True)
+            return _refuse(403, "That is not the password. Wait a while and try again.", True)
         return _refuse(401, "This application asks for its password.", True)
 
     def _set_cookie(self, answer: Response) -> Response:
         access = self.access
         answer.set_cookie(
-            access.cookie, access.token, httponly=True, samesite="strict", secure=access.tls
+            access.cookie,
+            access.issue_pass(),
+            httponly=True,
+            samesite="strict",
+            secure=access.tls,
         )
         return answer
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from vitrail import __version__
 from vitrail.report.html import Html, el, join
 from vitrail.report.pages.page_elements import GRAY_FILTER
@@ -44,7 +46,12 @@ def render_live_page(
 
 
 def _link(key: str, run: str | None) -> str:
-    return f"/run/{run}/{key}".rstrip("/") if run is not None else "/"
+    return f"{address_run(run)}/{key}".rstrip("/") if run is not None else "/"
+
+
+def address_run(name: str) -> str:
+    """Where the pages of a run are; folders may have any name."""
+    return f"/run/{quote(name, safe='')}"
 
 
 def render_refusal(sentence: str, door: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -29,7 +30,12 @@ def answer_leaves(_: Request, live: LiveRun) -> Response:
     terms = [item for name, text in facts for item in (el("dt", name), el("dd", text))]
     blocks = [render_block(block) for block in make_privacy_blocks(record)]
     links = [
-        el("a", f"ledger of {site}", href=f"/run/{live.name}/ledger.json?site={site}", download="")
+        el(
+            "a",
+            f"ledger of {site}",
+            href=f"{live.address}/ledger.json?{urlencode({'site': site})}",
+            download="",
+        )
         for site in run.sites
         if live.viewer.site in (None, site)
     ]

@@ -23,17 +23,8 @@ class Uploads:
         self._lock = threading.Lock()
 
     async def receive(self, request: Request) -> bytes:
-        """The body of a request, refused as soon as it is too large, whatever its header says."""
-        length = request.headers.get("content-length", "0")
-        if length.isdigit() and int(length) > self.most:
-            raise TooLargeError
-        parts, total = [], 0
-        async for chunk in request.stream():
-            total += len(chunk)
-            if total > self.most:
-                raise TooLargeError
-            parts.append(chunk)
-        return b"".join(parts)
+        """The bytes of an image."""
+        return await receive_body(request, self.most)
 
     def put(self, name: str, data: bytes) -> str:
         """Keep an upload; returns its digest."""
@@ -55,10 +46,23 @@ class Uploads:
             return self._items[digest]
 
 
-class TooLargeError(DataError):
-    """An upload beyond the bound."""
+async def receive_body(request: Request, most: int) -> bytes:
+    """The body of a request, refused as soon as it is too large, whatever its header says."""
+    length = request.headers.get("content-length", "0")
+    if length.isascii() and length.isdecimal() and int(length[:20]) > most:
+        raise TooLargeError(most)
+    parts, total = [], 0
+    async for chunk in request.stream():
+        total += len(chunk)
+        if total > most:
+            raise TooLargeError(most)
+        parts.append(chunk)
+    return b"".join(parts)
 
-    def __init__(self) -> None:
-        super().__init__(
-            f"this file is larger than {MOST_BYTES // 2**20} MB", hint="Send one image at a time."
-        )
+
+class TooLargeError(DataError):
+    """A body beyond the bound."""
+
+    def __init__(self, most: int) -> None:
+        size = f"{most // 2**20} MB" if most >= 2**20 else f"{most // 2**10} kB"
+        super().__init__(f"this is larger than {size}", hint="Send one image, or less text.")

@@ -21,6 +21,7 @@ from vitrail.report.charts.scale import format_bytes, format_percent, format_val
 from vitrail.report.html import Html, el, join
 from vitrail.report.html_table import Column, Table
 from vitrail.report.run_record import RunRecord
+from vitrail.runs.opened_run import compute_curve
 
 _SITES = 12  # lines beyond this many would only be noise
 
@@ -36,7 +37,7 @@ def render_run_list(catalog: Catalog) -> Html:
                 el("tr", el("th", name, scope="row"), el("td", f"cannot be read: {err}", colspan=5))
             )
             continue
-        link = el("a", name, href=f"/run/{name}")
+        link = el("a", name, href=live.address)
         cells = [el("td", facts[key]) for key in ("method", "state", "round", "accuracy", "left")]
         rows.append(el("tr", el("th", link, scope="row"), *cells))
     heads = [el("th", head, scope="col") for head in
@@ -56,7 +57,7 @@ def _list_facts(live: LiveRun) -> dict[str, str]:
     config = live.run.config
     record = live.read()
     done = max((int(row["round"]) for row in record.server_rows), default=0)
-    curve = record.run.curve("accuracy")
+    curve = compute_curve(record.rows, "accuracy")
     return {
         "method": config.method.name,
         "state": describe_state(live),
@@ -87,7 +88,7 @@ def _estimate_time_left(record: RunRecord, live: LiveRun) -> str:
 def render_run_page(live: LiveRun) -> str:
     """One run: what happens, and the buttons that stop it and go on."""
     body: list[Html | None] = [
-        el("div", render_run_state(live), data_live=f"/run/{live.name}/state", id="state"),
+        el("div", render_run_state(live), data_live=f"{live.address}/state", id="state"),
     ]
     run = live.run
     lead = el(
@@ -115,7 +116,7 @@ def render_run_state(live: LiveRun) -> Html:
     names = [f"{live.name}-accuracy", f"{live.name}-loss"][: len(figures)]
     links = [
         el("a", f"{name.rpartition('-')[2]} as {kind.upper()}", download="",
-           href=f"/run/{live.name}/figure/{name.rpartition('-')[2]}.{kind}")
+           href=f"{live.address}/figure/{name.rpartition('-')[2]}.{kind}")
         for name in names
         for kind in ("svg", "png", "csv")
     ]  # fmt: skip
@@ -165,7 +166,7 @@ def _render_buttons(live: LiveRun) -> Html | None:
         action, words = "resume", "Go on"
     return el(
         "p", el("button", words, type="button", class_="main-button",
-                data_post=f"/run/{live.name}/{action}", id=action)
+                data_post=f"{live.address}/{action}", id=action)
     )  # fmt: skip
 
 
@@ -180,17 +181,17 @@ def make_watch_figures(record: RunRecord) -> list[Figure]:
 
 
 def _collect_series(record: RunRecord, metric: str) -> list[Series]:
-    overall = record.run.curve(metric)
+    overall = compute_curve(record.rows, metric)
+    has_server = any(row.get(metric) is not None for row in record.server_rows)
     series = []
-    if overall:
-        has_server = any(row.get(metric) is not None for row in record.server_rows)
+    if overall and (has_server or len(record.sites) > 1):
         name = "server's test images" if has_server else "mean over sites"
         series.append(Series(name, tuple((int(r), float(v)) for r, v in overall)))
-    sites = record.run.sites if len(record.run.sites) <= _SITES else ()
+    sites = record.sites if len(record.sites) <= _SITES else ()
     for site in sites:
         points = _list_points(record.list_site_rows(site), metric)
         if points:
-            series.append(Series(site, points, faint=True))
+            series.append(Series(site, points, faint=bool(series)))
     return series
 
 

@@ -43,6 +43,7 @@ class RunRecord:
     ledgers: Mapping[str, Sequence[Mapping[str, Any]]]
     results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     has_private_metrics: bool = False  # figures that never left a site are among `rows`
+    seen_by: str | None = None  # the site that this was narrowed down to
 
     @staticmethod
     def read(run: Run, name: str) -> RunRecord:
@@ -67,6 +68,11 @@ class RunRecord:
             results,
             bool(kept),
         )
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The sites that the record is about."""
+        return self.run.sites if self.seen_by is None else (self.seen_by,)
 
     @property
     def is_public(self) -> bool:

@@ -294,7 +294,11 @@ def make_hole(question: Question, resize: Mode) -> Tensor | None:
             x0, y0, x1, y1 = (float(edge) for edge in box)
             if not (x0 < x1 and y0 < y1):  # NaN fails too
                 raise ConfigError(f"{tuple(box)} is no box: x0 < x1 and y0 < y1", where="cover")
-            draw.rectangle((round(x0), round(y0), round(x1) - 1, round(y1) - 1), fill=255)
+            x0, x1 = (min(max(edge, -1.0), width + 1.0) for edge in (x0, x1))  # may be infinite
+            y0, y1 = (min(max(edge, -1.0), height + 1.0) for edge in (y0, y1))
+            left, top, right, bottom = round(x0), round(y0), round(x1) - 1, round(y1) - 1
+            if left <= right and top <= bottom:  # less than a pixel covers nothing
+                draw.rectangle((left, top, right, bottom), fill=255)
     side = len(question.image.square)
     hole = np.asarray(resize_image(mask, side, resize)) >= _COVERED
     return torch.from_numpy(hole)[None, None]

@@ -36,6 +36,26 @@ CurveSource = Literal["auto", "server", "sites"]
 ModelKind = Literal["global", "personal", "local"]
 
 
+def compute_curve(
+    rows: Sequence[Mapping[str, Any]], figure: str, where: CurveSource = "auto"
+) -> list[tuple[int, float]]:
+    """One figure by round out of the rows of a run, as `Run.curve` tells it."""
+    rows = [r for r in rows if r.get(figure) is not None]
+    server = [(r["round"], float(r[figure])) for r in rows if r["site"] == SERVER]
+    if where == "server" or (where == "auto" and server):
+        return server
+    by_round: dict[int, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row["site"] != SERVER:
+            weight = float(row.get("test_examples") or 0.0)
+            by_round.setdefault(row["round"], []).append((float(row[figure]), weight))
+    return [
+        (round_, sum(v * w for v, w in pairs) / total)
+        for round_, pairs in sorted(by_round.items())
+        if (total := sum(w for _, w in pairs))
+    ]
+
+
 class Run:
     """A run folder opened for reading."""
 
@@ -152,20 +172,7 @@ class Run:
     ) -> list[tuple[int, float]]:
         """One figure by round: of the global model at the server's test images, or the mean over
         sites of their own models on their own, weighed by test images; `auto` prefers the first."""
-        rows = [r for r in self.rows() if r.get(figure) is not None]
-        server = [(r["round"], float(r[figure])) for r in rows if r["site"] == SERVER]
-        if where == "server" or (where == "auto" and server):
-            return server
-        by_round: dict[int, list[tuple[float, float]]] = {}
-        for row in rows:
-            if row["site"] != SERVER:
-                weight = float(row.get("test_examples") or 0.0)
-                by_round.setdefault(row["round"], []).append((float(row[figure]), weight))
-        return [
-            (round_, sum(v * w for v, w in pairs) / total)
-            for round_, pairs in sorted(by_round.items())
-            if (total := sum(w for _, w in pairs))
-        ]
+        return compute_curve(self.rows(), figure, where)
 
     def model(self, site: str | None = None, which: ModelKind | None = None) -> DeployedModel:
         """A model as a plain module with its preprocessing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,11 @@ _FILE = "attack-pictures.safetensors"
 _SHOWN = 6  # images of a row
 
 
-def keep_attack(run: Run, results: AttackResults) -> Path:
-    """Keep attacks for the report: their figures, and pictures if the true images are public."""
+def keep_attack(run: Run, results: AttackResults, sites: Sequence[str] = ()) -> Path:
+    """Keep attacks for the report: their figures, and pictures if the true images are public.
+
+    `sites` are those that were named: figures on one site alone may be shown to it.
+    """
     if results.public and len(results.truth):
         rows = [row for row in results.rows if row.images is not None and len(row.images)]
         tensors = {"truth": _to_bytes(results.truth)}
@@ -34,7 +38,8 @@ def keep_attack(run: Run, results: AttackResults) -> Path:
             meta.append({"name": name, "psnr": [s.psnr for s in row.scores[:_SHOWN]]})
         write_tensors(run.folder.server / _FILE, tensors, {"rows": meta})
     file = run.path / ATTACK
-    write_json(file, _replace_nonfinite(results.to_json()))
+    named = {"sites": list(sites)} if sites else {}
+    write_json(file, _replace_nonfinite({**results.to_json(), **named}))
     return file
 
 

@@ -107,7 +107,7 @@ def _make_ledger_blocks(record: RunRecord) -> tuple[Block, ...]:
     ]
 
     def draw(width: float) -> Drawing:
-        return draw_timeline(events, record.run.sites, "What left each site, by round", width)
+        return draw_timeline(events, record.sites, "What left each site, by round", width)
 
     source = _SOURCES[record.run.end]
     caption = format_html(
