@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +23,7 @@ from vitrail.attack import Budget
 from vitrail.attack.choice import Choice
 from vitrail.attack.run_attacks import run_attacks
 from vitrail.audit.audit_run import audit_run
+from vitrail.audit.remedy_trial import ROUNDS, try_remedies
 from vitrail.config.load import parse_overrides
 from vitrail.files import write_text
 from vitrail.report.compose import compose
@@ -64,10 +66,18 @@ class Run(OpenedRun):
         explainer = Explainer(self, site, model, classes, top, against)
         return ExplanationResult(explainer, explainer(*open_given_image(self, image)))
 
-    def audit(self, sites: Sequence[str] = (), lenders: Sequence[str] = ()) -> AuditResult:
-        """Which site taught the model something it should not know (left out: ask all sites)."""
+    def audit(
+        self, sites: Sequence[str] = (), lenders: Sequence[str] = (), remedy: bool | int = False
+    ) -> AuditResult:
+        """Which site taught the model something it should not know (left out: ask all sites).
+
+        `remedy` tries what the readings call for, a few rounds each, or so many as it says.
+        """
         album = ExampleCollector()
         audit = audit_run(self, list(sites) or None, keep=album, lenders=lenders)
+        if remedy:
+            rounds = ROUNDS if remedy is True else int(remedy)
+            audit = replace(audit, trial=try_remedies(self, audit, rounds))
         if not sites:
             keep_audit(self, audit, album.examples)  # for the report
         return AuditResult(self, audit, album)

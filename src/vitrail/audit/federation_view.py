@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vitrail.audit.consensus import SubspaceDeviation
 from vitrail.audit.detection.contrast import SIGNIFICANCE_LEVEL, Verdict
 from vitrail.audit.finding import Finding
+from vitrail.audit.remedy_choice import list_remedies
 from vitrail.audit.site_audit import SiteAudit
+
+if TYPE_CHECKING:
+    from vitrail.audit.remedy_trial import RemedyTrial
 
 NULL = (
     "permutations of this federation's own images over its sites (half B), along directions "
@@ -26,6 +30,7 @@ class Audit:
     null: str = NULL  # what the p-values say
     config: str | None = None  # which configuration was audited, for those who act on it
     standings: tuple[SubspaceDeviation, ...] = ()  # of subspaces, where the server averages some
+    trial: RemedyTrial | None = None  # remedies that were tried
 
     @property
     def worst(self) -> Finding | None:
@@ -102,6 +107,7 @@ class Audit:
                 entry = finding.to_json()
                 entry["p_value"], entry["verdict"] = self.p_value(finding), self.verdict(finding)
                 entry["action"] = self.action(finding)
+                entry["plan"] = list(list_remedies(finding))
                 one = self.find_deviation(finding)
                 if one is not None:
                     entry["subspace"] = {"distance": one.distance, "excess": one.excess}
@@ -123,6 +129,7 @@ class Audit:
             "null": self.null,
             "config": self.config,
             "sites": listed,
+            **({} if self.trial is None else {"trial": self.trial.to_json()}),
         }
 
 

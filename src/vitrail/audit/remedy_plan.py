@@ -20,30 +20,37 @@ REMEDIES: tuple[Remedy, ...] = get_args(Remedy)
 
 
 def apply_remedies(loaded: Loaded, audit: Path, remedies: Sequence[str] = ()) -> Loaded:
-    """The same run with remedies against what the audit calls `biased`.
+    """`plan_remedies` with an audit's file."""
+    return plan_remedies(loaded, _read(audit), str(audit), remedies)
+
+
+def plan_remedies(
+    loaded: Loaded, stored: dict[str, Any], where: str, remedies: Sequence[str] = ()
+) -> Loaded:
+    """The same run with remedies against what an audit calls `biased`; a finding whose `plan` is
+    empty is left alone.
 
     The remedies are those asked for, else those the JSON lists under `remedies`, else those of
     the file, else `weigh`. Rounds that a remedy needs come after the run's own, in the place of
     those that earlier remedies needed.
     """
-    stored = _read(audit)
     config = loaded.config
     wanted = tuple(remedies) or tuple(stored.get("remedies", ())) or config.debias.remedies
     for name in wanted:
         if name not in REMEDIES:
             raise ConfigError(
                 f"there is no remedy {name!r}",
-                where=str(audit),
+                where=where,
                 hint=suggest_name(str(name), REMEDIES),
             )
     section = config.debias.model_dump(mode="json")
-    section |= {"remedies": wanted or ("weigh",), "findings": _select_biased(stored, audit)}
+    section |= {"remedies": wanted or ("weigh",), "findings": _select_biased(stored, where)}
     try:
         debias = Debias.model_validate_json(json.dumps(section), strict=True)
     except ValidationError as err:
-        raise to_config_error(err, str(audit), Debias) from None
+        raise to_config_error(err, where, Debias) from None
     if debias.by_number:
-        _check_same_run(loaded, stored, audit)
+        _check_same_run(loaded, stored, where)
     rounds = config.run.rounds - config.debias.last_rounds + debias.last_rounds
     run = config.run.model_copy(update={"rounds": rounds})
     return replace(loaded, config=config.model_copy(update={"debias": debias, "run": run}))
@@ -74,12 +81,14 @@ def _read(audit: Path) -> dict[str, Any]:
     return stored
 
 
-def _select_biased(stored: dict[str, Any], audit: Path) -> list[dict[str, Any]]:
-    """The classes of sites whose verdict is `biased`."""
-    findings = []
+def _select_biased(stored: dict[str, Any], where: str) -> list[dict[str, Any]]:
+    """The classes of sites whose verdict is `biased` and whose reading calls for a remedy."""
+    findings, spared = [], []
     for site in stored["sites"]:
-        for entry in _parse_entries(site, audit):
-            if entry.get("verdict") == "biased":
+        for entry in _parse_entries(site, where):
+            if entry.get("verdict") == "biased" and entry.get("plan") == []:
+                spared.append(f"{entry['class']} at {site['site']} ({entry.get('reading')})")
+            elif entry.get("verdict") == "biased":
                 findings.append(
                     {
                         "site": site["site"],
@@ -89,33 +98,39 @@ def _select_biased(stored: dict[str, Any], audit: Path) -> list[dict[str, Any]]:
                         "look": entry.get("look", []),
                     }
                 )
+    if not findings and spared:
+        raise ConfigError(
+            f"no reading of this audit calls for a remedy: {', '.join(spared)}",
+            where=where,
+            hint="Who knows better takes `plan` out of that class's entry.",
+        )
     if not findings:
         raise ConfigError(
             "this audit calls no class of any site `biased`, so there is nothing to remedy",
-            where=str(audit),
+            where=where,
             hint="Who knows better sets a verdict to biased in the file.",
         )
     return findings
 
 
-def _parse_entries(site: Any, audit: Path) -> list[dict[str, Any]]:
+def _parse_entries(site: Any, where: str) -> list[dict[str, Any]]:
     entries = site.get("classes") if isinstance(site, dict) else None
     whole = isinstance(entries, list) and all(isinstance(e, dict) and "class" in e for e in entries)
     if not whole or "site" not in site:
         raise ConfigError(
             "every site needs a name under `site` and a list of `classes`, each with its `class`",
-            where=str(audit),
+            where=where,
         )
     return cast(list[dict[str, Any]], entries)
 
 
-def _check_same_run(loaded: Loaded, stored: dict[str, Any], audit: Path) -> None:
+def _check_same_run(loaded: Loaded, stored: dict[str, Any], where: str) -> None:
     """Prototypes go by number, and another configuration trains others under these numbers."""
     known = stored.get("config")
     if known is not None and known != compute_config_digest(resolve_config(loaded)):
         raise ConfigError(
             "this audit is of a run with another configuration, where prototypes have other "
             "numbers",
-            where=str(audit),
+            where=where,
             hint="Use the config.toml of that run, or a remedy without numbers: weigh, leave-out.",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from vitrail.audit.audit_run import audit_run
 from vitrail.audit.consensus import averages_subspaces, read_agreement
 from vitrail.audit.federation_view import Audit
 from vitrail.audit.finding import VERDICT_WORDS
+from vitrail.audit.remedy_trial import ROUNDS, RemedyTrial, try_remedies
 from vitrail.audit.told_figures import AT_A_SITE, ToldFigures, require_told_figures
 from vitrail.cli.arguments import Force, RunFolderPath, check_free_file, print_note
 from vitrail.cli.progress import show_status
@@ -46,6 +48,15 @@ def audit(
     with_images: Annotated[
         bool, typer.Option("--with-images", help="Show the sites' images in the report.")
     ] = False,
+    remedy: Annotated[
+        bool,
+        typer.Option(
+            "--remedy", help="Try the remedies that the readings call for, a few rounds each."
+        ),
+    ] = False,
+    rounds: Annotated[
+        int, typer.Option("--remedy-rounds", min=1, help="Rounds of each try.")
+    ] = ROUNDS,
     force: Force = False,
 ) -> None:
     """Find out which site taught the model something it should not know.
@@ -61,10 +72,14 @@ def audit(
     album = ExampleCollector()
     with show_status() as tell:
         audited = audit_run(opened, sites or None, tell=tell, keep=album, lenders=lenders or ())
+        if remedy:
+            audited = replace(audited, trial=try_remedies(opened, audited, rounds, tell))
     if not sites:
         keep_audit(opened, audited, album.examples)  # for `vitrail report`
     _print(audited)
     _print_agreement(opened)
+    if audited.trial is not None:
+        _print_trial(audited.trial)
     if json is not None:
         write_json(json, audited.to_json())
         print_note(f"written: {json}")
@@ -101,6 +116,25 @@ def _print_told(figures: ToldFigures, json: Path | None, out: Path | None) -> No
     if json is not None:
         write_json(json, figures.to_json())
         print_note(f"written: {json}")
+
+
+def _print_trial(trial: RemedyTrial) -> None:
+    """Before and after side by side; recall on test images, the choice on validation images."""
+    typer.echo(f"\nRemedies, tried for {trial.rounds} rounds from the audited model:")
+    for one in trial.tried:
+        shares = [
+            f"{word} {'-' if share is None else format(share, '.2f')}"
+            for word, share in (
+                ("biased", one.test.biased),
+                ("unbiased", one.test.unbiased),
+                ("other classes", one.test.others),
+            )
+        ]
+        effect = "" if one.effect is None else f"; {one.effect}"
+        typer.echo(f"{one.name:<10} {', '.join(shares)}{effect}")
+    for name, why in trial.skipped.items():
+        typer.echo(f"{name:<10} not tried: {why}")
+    typer.echo(trial.sentence)
 
 
 def _print_agreement(run: Run) -> None:

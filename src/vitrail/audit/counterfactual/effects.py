@@ -68,6 +68,15 @@ class Probe:
 def probe(view: SiteView, label: int, unit: Unit, key: Key) -> Probe | None:
     """Try the region that a unit names for a class; None where too few images are there to tell."""
     donors = view.select_class(label, DONORS)
+    if len(donors) < _FEWEST or int((view.labels != label).sum()) < _FEWEST:
+        return None
+    region = locate_suspected_region(view, label, unit, view.pixels[donors])
+    return measure_region(view, label, region, key)
+
+
+def measure_region(view: SiteView, label: int, region: Region, key: Key) -> Probe | None:
+    """What a region does to every model of a view; its boxes are those of the class's donors."""
+    donors = view.select_class(label, DONORS)
     others = torch.from_numpy(np.flatnonzero(view.labels != label))
     if len(donors) < _FEWEST or len(others) < _FEWEST:
         return None
@@ -75,23 +84,23 @@ def probe(view: SiteView, label: int, unit: Unit, key: Key) -> Probe | None:
     chosen = others[torch.from_numpy(draw.integers(0, len(others), len(donors) * EACH))]
     images, pool = view.pixels[chosen], view.pixels[donors]
     sources = pool.repeat_interleave(EACH, 0)
-    regions = [locate_suspected_region(view, label, unit, pool)]
-    if regions[0].boxes is not None:
+    regions = [region]
+    if region.boxes is not None:
         size = (images.shape[2], images.shape[3])
-        regions += draw_random_regions(regions[0].boxes, size, RANDOM, key.at("regions").numpy())
+        regions += draw_random_regions(region.boxes, size, RANDOM, key.at("regions").numpy())
     odds, hits = partial(log_odds, label=label), partial(_compute_hits, label=label)
     before, units = _compute_outputs(view, images)
     effects, rises = [], []
-    for region in regions:
-        after, now = _compute_outputs(view, region.paste_into(images, sources, pool))
+    for one in regions:
+        after, now = _compute_outputs(view, one.paste_into(images, sources, pool))
         effect = Effect(
-            region,
+            one,
             {n: float((odds(after[n]) - odds(before[n])).mean()) for n in before},
             {n: float((hits(after[n]) - hits(before[n])).mean()) for n in before},
         )
         effects.append(effect)
         rises.append(_compute_mean_change(units, now))
-    left, drops = _measure_covering(view, pool, label, regions[0])
+    left, drops = _measure_covering(view, pool, label, region)
     return Probe(label, donors, effects[0], tuple(effects[1:]), rises[0], drops, left)
 
 

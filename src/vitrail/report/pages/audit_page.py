@@ -22,6 +22,7 @@ from vitrail.report.pages.audit_words import (
     write_headline,
 )
 from vitrail.report.pages.page_elements import format_number, render_rows
+from vitrail.report.pages.remedy_table import render_trial
 from vitrail.runs.opened_run import Run
 
 _MOST_EXAMPLES = 3  # findings a site that are shown in pictures
@@ -55,7 +56,8 @@ def render_audit_page(
         f"{card['method']} on {card['backbone']} · round {run.round} · {audited} audited of "
         f"{len(run.sites)}, each on its own images · shared model: the {whole}"
     )
-    body: list[Html | None] = [_render_summary(audit)]
+    trial = None if audit.trial is None else audit.trial.to_json()
+    body: list[Html | None] = [_render_summary(audit), render_trial(trial)]
     if len(audit.sites) > 1:
         body.append(_render_federation(audit, run.classes))
     body.append(_render_alarms(audit))

@@ -17,6 +17,7 @@ from vitrail.report.html import Html, el, format_html, join
 from vitrail.report.html_table import Column, Table
 from vitrail.report.pages.audit_words import NEITHER, READINGS, format_p_value
 from vitrail.report.pages.page_elements import draw_empty_frame
+from vitrail.report.pages.remedy_table import render_trial
 from vitrail.report.run_record import AUDIT, RunRecord
 from vitrail.report.sections.audit_pictures import FindingPicture, render_finding_picture
 
@@ -47,6 +48,7 @@ def make_audit_blocks(record: RunRecord, pictures: Sequence[FindingPicture]) -> 
         _make_matrix(record, audit),
         draw_legend(),
         *(_render_finding(record, finding, pictures) for finding in doubted[:_DOUBTED]),
+        *([render_trial(audit["trial"])] if audit.get("trial") else []),
         *_make_picture_blocks(record, pictures, doubted),
         *_make_alarm_blocks(record, audit),
         FoldedTable("Every class of every site, in numbers", _make_table(record, audit)),
