@@ -48,12 +48,18 @@ def make_audit_blocks(record: RunRecord, pictures: Sequence[FindingPicture]) -> 
         _make_matrix(record, audit),
         draw_legend(),
         *(_render_finding(record, finding, pictures) for finding in doubted[:_DOUBTED]),
-        *([render_trial(audit["trial"])] if audit.get("trial") else []),
+        *_make_trial_blocks(audit),
         *_make_picture_blocks(record, pictures, doubted),
         *_make_alarm_blocks(record, audit),
         FoldedTable("Every class of every site, in numbers", _make_table(record, audit)),
         _render_meaning(audit),
     )
+
+
+def _make_trial_blocks(audit: AuditJson) -> tuple[Block, ...]:
+    """Remedies that were tried with the audit."""
+    table = render_trial(audit.get("trial"))
+    return () if table is None else (table,)
 
 
 def _make_told_blocks(record: RunRecord) -> tuple[Block, ...]:
