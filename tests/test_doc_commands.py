@@ -91,6 +91,7 @@ AROUND = {
     "how-to/attack-a-run.md": ["leakage", "leakage"],
     "how-to/debias-a-federation.md": [{"method": {"name": "myth-gm"}}],
     "how-to/go-on-with-a-run.md": [{}],
+    "how-to/log-to-other-tools.md": [{}],
     "how-to/private-run.md": [
         {}, {"model": {"norm": "group"}, "release": {"defenses": ["dp-sgd"]}}, {}, {},
     ],

@@ -16,6 +16,7 @@ from vitrail.config.schema import Aggregate, Data, Model
 from vitrail.config.section import Count, NonNegative, Positive, Share
 from vitrail.data import SOURCES, ImageSet, Problem, Record, Records
 from vitrail.data.normalize import Normalize
+from vitrail.engine.loggers import LOGGERS, Logger
 from vitrail.errors import ConfigError, DataError, RunError
 from vitrail.explain.attribution import ATTRIBUTIONS, Settings, attribute, compute_logits
 from vitrail.local.optimizer import OptimizerSettings
@@ -93,6 +94,9 @@ __all__ = [  # noqa: RUF022  by kind, in the order of a run
     "Problem",
     "Record",
     "Records",
+    # a logger
+    "LOGGERS",
+    "Logger",
     # a backbone
     "BACKBONES",
     "Backbone",

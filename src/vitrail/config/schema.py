@@ -349,6 +349,8 @@ class Run(Section):
     """Also train each site alone, for the audit; left out: with prototype methods."""
     min_sites: Count = 1
     """A round with fewer accepted updates is void."""
+    loggers: tuple[str, ...] = ()
+    """Where figures go too: csv, json, tensorboard, mlflow, a plug-in's; NAME or NAME:TARGET."""
 
 
 class Config(Section):

@@ -74,7 +74,7 @@ def _resolve_runtime(config: Config) -> Model:
 
 def resumable_config(config: Config) -> Config:
     """The configuration without what may differ between a run and its resume."""
-    run = config.run.model_copy(update={"workers": 1, "device": "auto"})
+    run = config.run.model_copy(update={"workers": 1, "device": "auto", "loggers": ()})
     return config.model_copy(update={"run": run})
 
 
@@ -112,9 +112,17 @@ def make_paths_absolute(loaded: Loaded) -> Config:
     plugins = tuple(
         str((loaded.base / p).resolve()) if p.endswith(".py") else p for p in run.plugins
     )
-    return config.model_copy(
-        update={"data": data, "model": model, "run": run.model_copy(update={"plugins": plugins})}
-    )
+    loggers = tuple(_make_target_absolute(text, loaded.base) for text in run.loggers)
+    run = run.model_copy(update={"plugins": plugins, "loggers": loggers})
+    return config.model_copy(update={"data": data, "model": model, "run": run})
+
+
+def _make_target_absolute(logger: str, base: Path) -> str:
+    """A logger whose target is a path, not an address, writes there from wherever it goes on."""
+    name, _, target = logger.partition(":")
+    if not target or ":" in target:
+        return logger
+    return f"{name}:{(base / Path(target).expanduser()).resolve()}"
 
 
 def _make_path_absolute(data: Data, base: Path) -> Data:

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from vitrail.config import Loaded
+from vitrail.config import Loaded, to_stored_tree
 from vitrail.engine.alarms import Alarms
 from vitrail.engine.federation import Federation, load_federation
+from vitrail.engine.loggers import LoggerGroup, check_loggers
 from vitrail.engine.members import Members, SimulatedSites
 from vitrail.engine.plan import Plan, find_rule_shortage, make_plan
 from vitrail.engine.resolve_config import fingerprint_config, pick_device, resolve_config
@@ -190,6 +191,7 @@ def check_before_start(plan: Plan, setup: RunSetup) -> None:
         with torch.inference_mode():
             setup.network(torch.zeros(1, channels, height, width))
     plan.method.check_run(setup)
+    check_loggers(plan.config.run.loggers)
 
 
 @contextmanager
@@ -238,13 +240,22 @@ class Engine:
         clear_stop_request(self.folder.path)
         begun = self._begin(fresh)
         self.alarms.restore(begun)
+        loggers = self.journal.loggers = self._make_loggers()
         pool = self.members.pool(self.plan, self.network, self.folder)
         try:
+            loggers.start(begun)
             self.members.prepare(self.plan, self.network, pool, self._report_features)
             self._rounds(pool, begun)
         finally:
             pool.close()
+            loggers.close()
             self.folder.write_parquet(COLUMNS)
+
+    def _make_loggers(self) -> LoggerGroup:
+        """The loggers of this process; they see the figures that stand in the run folder."""
+        config = self.plan.config
+        settings = to_stored_tree(config)
+        return LoggerGroup(config.run.loggers, self.folder.path, settings, self.folder.log)
 
     def _server(self) -> Server:
         stage = self.plan.stages[0]

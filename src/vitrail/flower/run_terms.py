@@ -31,7 +31,7 @@ LARGEST_WEIGHT = 3.0
 AGREED_DATA_KEYS = ("bits",)
 """Keys of `[data]` that hold for everybody where the coordinator's file gives them a value: how
 deep files are is a fact of each site's scanner, so each site decides unless all have agreed."""
-SITE_RUN_KEYS = ("workers", "device", "plugins", "record_updates", "checkpoint_every")
+SITE_RUN_KEYS = ("workers", "device", "plugins", "record_updates", "checkpoint_every", "loggers")
 """Keys of `[run]` that are each machine's own business."""
 PACKAGED_WEIGHTS = (None, "imagenet")
 """Weights that everybody can have: never a file, which the others do not see."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from vitrail.engine.federation import SERVER
 from vitrail.engine.plan import CLASSIFIER_METRICS, PARTS_METRICS, Plan
@@ -12,6 +12,9 @@ from vitrail.engine.round_report import RoundReport
 from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.files import write_text
 from vitrail.release.update import Update
+
+if TYPE_CHECKING:
+    from vitrail.engine.loggers import LoggerGroup
 
 AGREEMENT = ("eigengap_mean", "eigengap_min", "consensus_mean", "consensus_min")
 SERVER_METRICS = (*AGREEMENT, "image_steps")  # what a method's own work at the server comes to
@@ -40,6 +43,7 @@ class Journal:
     def __init__(self, folder: RunFolder, plan: Plan) -> None:
         self.folder = folder
         self.plan = plan
+        self.loggers: LoggerGroup | None = None  # where rows go as well
         self._at = 0
         self._latest: dict[str, float | None] = {"accuracy": None, "loss": None}
         self._has_server_test = False
@@ -89,7 +93,7 @@ class Journal:
                 **{n: report.figures[n] for n in SERVER_METRICS if n in report.figures},
             }
         )
-        self.folder.append(rows)
+        self._append(rows)
         self._note(report.updates)
         self._log_absent(report, f"round {report.round}")
         for site in report.alarmed:
@@ -106,7 +110,7 @@ class Journal:
         """The global model on the server's test images."""
         self._has_server_test = True
         metrics = {name: figures.get(name) for name in CLASSIFIER_METRICS}
-        self.folder.append(
+        self._append(
             [
                 {
                     **self._key(round_, SERVER),
@@ -122,11 +126,16 @@ class Journal:
     def write_closing(self, report: RoundReport) -> None:
         """The figures of the final model at every site."""
         self._at = report.round
-        self.folder.append(
-            row for update in report.updates for row in self._make_evaluation_rows(update)
-        )
+        self._append(row for update in report.updates for row in self._make_evaluation_rows(update))
         self._note(report.updates)
         self._log_absent(report, "closing turn")
+
+    def _append(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Rows for the metrics of the folder, and for the loggers of the run."""
+        rows = list(rows)
+        self.folder.append(rows)
+        if self.loggers is not None:
+            self.loggers.log(rows)
 
     def _log_absent(self, report: RoundReport, when: str) -> None:
         for site, reason in {**report.dropped, **report.refused}.items():
