@@ -97,6 +97,18 @@ def test_keys_are_signed_and_a_swapped_one_stops_the_sum(birds, tmp_path) -> Non
     assert "round 1: void" in log
 
 
+def test_a_coordinator_that_knows_the_keys_names_a_false_one_and_goes_on(birds, tmp_path) -> None:
+    """It passed the false key on, all others withheld, and the log named them."""
+    keys = make_keys(tmp_path / "keys", SITES, ["localhost"])
+    bad = birds.loop(tmp_path / "bad")
+    bad.stations = vouched(birds, tmp_path / "bad", keys)
+    bad.spoil["north"] = swapped
+    run_federation(bad, birds.coordinator(**SECURE), tmp_path / "run", 3, keys=keys)
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "refused north: what it sent is not signed with its node key" in log
+    assert "void" not in log and "refused east" not in log and "refused west" not in log
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"masking": "zz"}, {"masking": "0" * 64}, {"sealing": ""}, {"commitment": "x"}],

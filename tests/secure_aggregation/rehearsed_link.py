@@ -75,7 +75,7 @@ class RehearsedLink:
                 answers[request.site] = StepAnswer.read(told.header())
         return answers
 
-    def collect(self, requests):
+    def collect(self, requests, is_signed):
         self.asked.append("mask")
         size = len(next(iter(self.values.values())))
         total, signatures = Total(np.zeros(size, np.uint64)), {}
@@ -88,10 +88,13 @@ class RehearsedLink:
                 words = steps.mask(request, state.round, state.message, self.values[site])
             except WithheldError:
                 continue
+            signature = steps.sign_senders(request)
+            if not is_signed(site, signature):
+                continue
             self.masked[site] = words
             total.words += words
             total.accepted.append(site)
-            signatures[site] = steps.sign_senders(request)
+            signatures[site] = signature
         return total, signatures
 
 
@@ -107,6 +110,8 @@ def play(link, number=1, message="digest", weights=None, **options):
     """One round of the sites of a link."""
     names = list(link.sites)
     weights = weights or dict.fromkeys(names, 1.0)
+    if all(steps.signer is not None for steps in link.sites.values()):
+        options.setdefault("verify", TestSigner("").accepts)
     return SecureRound("run", number, message, weights, link, **options).add_up(names)
 
 

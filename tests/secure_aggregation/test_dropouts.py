@@ -41,15 +41,26 @@ def test_as_many_as_may_go_are_recovered_within_the_round(count, step) -> None:
     assert link.asked == list(STEPS)  # one attempt
 
 
-@pytest.mark.parametrize("step", ["keys", "shares", "mask", "survivors"])
-def test_one_more_costs_an_attempt_while_nothing_was_unmasked(step) -> None:
-    link = make_link(10)
-    gone = list(link.sites)[:4]
+@pytest.mark.parametrize("step", ["shares", "mask"])
+def test_one_more_costs_an_attempt_while_nothing_was_confirmed(step) -> None:
+    """Of nine sites seven must stay; six are enough for one sum a round, and try again."""
+    link = make_link(9)
+    gone = list(link.sites)[:3]
     link.gone = dict.fromkeys(gone, step)
     outcome = play(link)
     assert link.asked.count("keys") == 2
     check(link, outcome, [s for s in link.sites if s not in gone])
     assert outcome.cohort.attempt == 2
+
+
+@pytest.mark.parametrize("step", ["keys", "shares", "mask", "survivors"])
+def test_too_few_for_one_sum_a_round_are_refused_at_once(step) -> None:
+    """Six of ten could be the rest of a round whose sum was taken: no other attempt is begun."""
+    link = make_link(10)
+    link.gone = dict.fromkeys(list(link.sites)[:4], step)
+    outcome = play(link)
+    assert outcome.words is None and "6 sites" in outcome.problem
+    assert link.asked.count("keys") == 1
 
 
 def test_too_few_to_unmask_is_the_end_of_the_round() -> None:

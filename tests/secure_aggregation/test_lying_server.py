@@ -26,7 +26,7 @@ from vitrail.secure_aggregation.steps import (
     SurvivorRequest,
     UnmaskRequest,
 )
-from vitrail.secure_aggregation.unmasking import UnmaskingError, gather_shares, remove_masks
+from vitrail.secure_aggregation.unmasking import Recovery, UnmaskingError, gather_shares
 
 pytest.importorskip("cryptography")
 
@@ -44,11 +44,11 @@ class Lies:
                 self.withheld[site] = answer.withheld
         return answers
 
-    def collect(self, requests):
+    def collect(self, requests, is_signed):
         changed = {}
         for site, request in requests.items():
             changed[site] = self.change(request, site)
-        return self.link.collect(changed)
+        return self.link.collect(changed, is_signed)
 
 
 def lie(link, change, number=1):
@@ -229,7 +229,7 @@ def test_colluders_below_the_threshold_cannot_take_a_mask_off() -> None:
     shares = gather_shares(outcome.cohort, answers)
     total = sum(link.masked.values(), np.zeros(5, np.uint64))
     with pytest.raises(UnmaskingError, match="3 shares"):
-        remove_masks(total, outcome.cohort, names, names, shares)
+        Recovery(outcome.cohort, shares).remove_masks(total, names, names)
 
 
 def _state(state):

@@ -30,6 +30,7 @@ class Alarms:
     sums: dict[str, float] = field(default_factory=dict)
     _lengths: list[float] = field(default_factory=list)
     _until: dict[str, int] = field(default_factory=dict)
+    _excluded: dict[str, str] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -42,7 +43,7 @@ class Alarms:
         kept = [line for line in lines if line["round"] <= begun]
         if len(kept) < len(lines):
             write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
-        self.sums, self._lengths, self._until = {}, [], {}
+        self.sums, self._lengths, self._until, self._excluded = {}, [], {}, {}
         for line in kept:
             self._take(line)
 
@@ -56,20 +57,23 @@ class Alarms:
             grown = max(0.0, self.sums.get(site, 0.0) + score - ALLOWANCE)
             sites[site] = {**odd.to_json(), "score": round(score, 4), "sum": round(grown, 4)}
         before = {site for site, total in self.sums.items() if total >= THRESHOLD}
-        line = {"round": round_, "sites": sites}
-        self._take(line)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as handle:
-            handle.write(json.dumps(line) + "\n")
+        self._write({"round": round_, "sites": sites})
         return [s for s in sites if self.sums[s] >= THRESHOLD and s not in before]
+
+    def exclude(self, round_: int, sites: Mapping[str, str]) -> None:
+        """Leave sites out of all rounds to come, each for a reason: who lies in the steps of a
+        secure sum would make every round void."""
+        if sites:
+            self._write({"round": round_, "sites": {}, "excluded": dict(sites)})
 
     def list_quarantined(self, round_: int) -> dict[str, str]:
         """The sites that a round leaves out, each with the reason."""
-        return {
+        held = {
             site: f"in quarantine after an alarm, until round {last}"
             for site, last in self._until.items()
             if round_ <= last
         }
+        return {**held, **self._excluded}
 
     def compute_norm_bound(self) -> float | None:
         """The largest change that past rounds make plausible; None before there are enough."""
@@ -77,8 +81,18 @@ class Alarms:
             return None
         return _BOUND_FACTOR * median(self._lengths[-_BOUND_ROUNDS:])
 
+    def _write(self, line: Mapping[str, Any]) -> None:
+        self._take(line)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as handle:
+            handle.write(json.dumps(line) + "\n")
+
     def _take(self, line: Mapping[str, Any]) -> None:
         round_, sites = line["round"], line["sites"]
+        if "excluded" in line:
+            why = f"left out since round {round_}: "
+            self._excluded |= {site: why + reason for site, reason in line["excluded"].items()}
+            return
         for site, figures in sites.items():
             self.sums[site] = figures["sum"]
             if figures["sum"] >= THRESHOLD and self.options.quarantine:

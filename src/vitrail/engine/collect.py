@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -43,6 +43,7 @@ class Collector:
     refused: dict[str, str] = field(default_factory=dict)
     largest_change: float | None = None  # of a site's update, where a run bounds it
     trusted: Mapping[str, Tensor] | None = None  # what the server trained itself, where a rule asks
+    liars: dict[str, str] = field(default_factory=dict)  # in the steps of a secure sum
 
     def collect(self, draw: Draw) -> Total:
         """Ask the sites that were drawn; whoever does not answer is left out of the sum."""
@@ -67,7 +68,8 @@ class Collector:
         link = SecureLink(self)
         absent = tuple(draw.dropped)
         round_ = (self.pool.run, self.ctx.round, self.down.digest)
-        result = SecureRound(*round_, self.weights, link, absent).add_up(draw.sites)
+        play = SecureRound(*round_, self.weights, link, absent, self.pool.verify)
+        result = play.add_up(draw.sites)
         total = link.total or self.make_masked_sum()
         if result.words is None:
             self.refused[ALL_SITES] = result.problem
@@ -76,6 +78,8 @@ class Collector:
             for site in result.survivors:  # what it withheld in another attempt is over
                 self.refused.pop(site, None)
             self._record_sum(total)
+        self.refused |= result.blamed
+        self.liars = {site: result.blamed[site] for site in result.liars}
         return total
 
     def make_masked_sum(self) -> MaskedSum:
@@ -88,7 +92,11 @@ class Collector:
         return self.plan.stage_at(self.ctx.round)
 
     def ask(
-        self, sites: Sequence[str], total: Total, masks: Mapping[str, MaskRequest] | None = None
+        self,
+        sites: Sequence[str],
+        total: Total,
+        masks: Mapping[str, MaskRequest] | None = None,
+        is_signed: Callable[[str, str], bool] = lambda site, signature: True,
     ) -> dict[str, str]:
         """One message to each site; the signatures of those whose update counts. An update is let
         go as soon as it is added up: memory does not grow with the sites."""
@@ -106,17 +114,23 @@ class Collector:
         for task, reply in zip(tasks, self.pool.turns(tasks, self.down), strict=True):
             if isinstance(reply, MissingReply):
                 self.report.dropped[task.site] = reply.reason
-            elif self._take(task, reply, total):
+            elif self._take(task, reply, total, is_signed):
                 counted[task.site] = reply.signature
         return counted
 
-    def _take(self, task: Task, reply: Reply, total: Total) -> bool:
+    def _take(
+        self, task: Task, reply: Reply, total: Total, is_signed: Callable[[str, str], bool]
+    ) -> bool:
         """Whether an answer passes the guard and is added up."""
         update, weight = reply.update, self.weights[task.site]
         expected = (task.site, self.ctx.round, self.ctx.stage)
         facts = self.server.roster[task.site]
         limits = {"examples": facts["examples"], **self.plan.method.limits(facts, self.ctx)}
-        reason = reply.withheld or total.offer(update, weight, expected, limits)
+        reason: str | None = reply.withheld or None
+        if reason is None and not is_signed(task.site, reply.signature):
+            reason = "its masked update is not signed with its node key"
+        if reason is None:
+            reason = total.offer(update, weight, expected, limits)
         sizes = {asset.digest: asset.bytes for asset in self.server.assets.values()}
         extra = sum(sizes[name] for name in task.lacks)
         self.report.count(task.site, update.bytes, self._stage.schema.bytes_down + extra)
@@ -173,11 +187,13 @@ class SecureLink:
                 self.collector.refused[request.site] = answer.withheld
         return answers
 
-    def collect(self, requests: Mapping[str, MaskRequest]) -> tuple[MaskedSum, dict[str, str]]:
+    def collect(
+        self, requests: Mapping[str, MaskRequest], is_signed: Callable[[str, str], bool]
+    ) -> tuple[MaskedSum, dict[str, str]]:
         """The turns of an attempt, in the order of dispatch."""
         self.total = self.collector.make_masked_sum()
         order = [site for site in self.collector.weights if site in requests]
-        return self.total, self.collector.ask(order, self.total, requests)
+        return self.total, self.collector.ask(order, self.total, requests, is_signed)
 
 
 def _without_tensors(update: Update) -> Update:

@@ -60,6 +60,10 @@ class HostilePool:
         """In the steps of a secure sum they follow the protocol."""
         return self.inner.exchange(requests)
 
+    def verify(self, site: str, statement: bytes, signature: str) -> bool:
+        """As the pool behind it does."""
+        return self.inner.verify(site, statement, signature)
+
     def _attack(
         self,
         section: Hostile,

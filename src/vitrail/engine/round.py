@@ -38,7 +38,7 @@ def play_round(
     down = _open(plan, server, ctx)
     if transcript is not None:
         transcript.write_sent(down)
-    report = RoundReport(round_, dropped=dict(draw.dropped))
+    report = RoundReport(round_, dropped={**draw.dropped, **draw.left_out})
     weights = _weigh(plan, server, draw, ctx)
     collector = Collector(server, plan, pool, versions, ctx, down, weights, report, transcript)
     if alarms is not None and plan.config.aggregate.norm_bound == "refuse":
@@ -52,6 +52,7 @@ def play_round(
     report.shortage = sums.shortage
     if alarms is not None:
         report.alarmed = tuple(alarms.record(round_, sums.oddness))
+        alarms.exclude(round_, collector.liars)
     if not report.void:
         report.figures = {**sums.metrics, **_close(plan, server, sums, ctx)}
         versions.accepted |= dict.fromkeys(collector.kept, round_)
@@ -69,7 +70,8 @@ def _choose_sites(plan: Plan, server: Server, ctx: Context, alarms: Alarms | Non
     held = {} if alarms is None else alarms.list_quarantined(ctx.round)
     staying = tuple(site for site in draw.sites if site not in held)
     left_out = {site: held[site] for site in draw.sites if site in held}
-    return Draw(staying, {**draw.dropped, **left_out})
+    dropped = {site: why for site, why in draw.dropped.items() if site not in held}
+    return Draw(staying, dropped, left_out)
 
 
 def _open(plan: Plan, server: Server, ctx: Context) -> RoundMessage:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,10 +14,12 @@ from vitrail.rng import Key
 
 @dataclass(frozen=True)
 class Draw:
-    """The sites of a round in order of dispatch (largest first), and who fell out and why."""
+    """The sites of a round in order of dispatch (largest first), who fell out and why, and who is
+    not asked at all."""
 
     sites: tuple[str, ...]
     dropped: dict[str, str]
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 def order_sites(examples: Mapping[str, float]) -> list[str]:

@@ -25,6 +25,7 @@ from vitrail.engine.storage.asset_store import AssetStore
 from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.engine.storage.stored_answers import StoredAnswers
 from vitrail.engine.tasks import Reply, RoundMessage, Task
+from vitrail.engine.weigh_sites import make_weight_terms
 from vitrail.errors import RunError
 from vitrail.local.evaluate import compute_logits
 from vitrail.local.inputs import Inputs, Rows
@@ -241,7 +242,9 @@ class Host:
     def _secure_steps(self, site: str) -> SiteSteps:
         """A site's side of a secure sum, as far as it has come."""
         store = StateFile(SiteFolder(self.folder, site).path)
-        return SiteSteps(site, self.run, store, self.signer, self.least)
+        least = max(self.least, self.plan.config.run.min_sites)
+        terms = make_weight_terms(self.plan, site, len(self.sites[site].train))
+        return SiteSteps(site, self.run, store, self.signer, least, terms.find_problem)
 
     def _receive(
         self, task: Task, down: RoundMessage, stage: StagePlan, folder: SiteFolder

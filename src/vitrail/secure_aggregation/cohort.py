@@ -6,11 +6,16 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
-from vitrail.secure_aggregation.graph import compute_threshold, list_neighbors, plan_sharing
+from vitrail.secure_aggregation.graph import (
+    compute_quorum,
+    compute_threshold,
+    list_neighbors,
+    plan_sharing,
+)
 
 MAX_ATTEMPTS = 3
 """How often a round is tried; a site takes part in no more, whatever it is asked."""
@@ -53,6 +58,8 @@ class Cohort:
     """One attempt at the sum of a round; every site of it must be told the same.
 
     `message` is the digest of what the sites train on, so that no two answer different models.
+    `asked` are the sites that the round began with, with their weights: the same in all its
+    attempts. Left out, they are the participants.
     """
 
     run: str
@@ -60,6 +67,12 @@ class Cohort:
     attempt: int
     message: str
     participants: Mapping[str, Participant]
+    asked: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def weights(self) -> dict[str, float]:
+        """What each site counts that the round began with."""
+        return dict(self.asked) or {name: one.weight for name, one in self.participants.items()}
 
     @cached_property
     def id(self) -> str:
@@ -76,13 +89,16 @@ class Cohort:
             self.attempt,
             self.message,
             everybody,
+            sorted(self.weights.items()),
         ]
         return hashlib.blake2b(json.dumps(content).encode(), digest_size=32).hexdigest()
 
     @property
     def threshold(self) -> int:
-        """How many sites must stay through all steps."""
-        return compute_threshold(len(self.participants))
+        """How many sites must stay through all steps: more than two thirds of the cohort, and so
+        many of those the round began with that there is one sum of it, however often it is tried.
+        """
+        return max(compute_threshold(len(self.participants)), compute_quorum(len(self.weights)))
 
     @property
     def share_threshold(self) -> int:
@@ -106,6 +122,9 @@ class Cohort:
         public = [text for key in keys for text in (key.sealing, key.masking)]
         if not all(key.is_well_formed for key in keys) or len(set(public)) < len(public):
             return "the sites' public keys are not one for each"
+        told = {name: one.weight for name, one in self.participants.items()}
+        if any(self.weights.get(name) != weight for name, weight in told.items()):
+            return "sites or weights are not those that the round began with"
         return self.sum_problem(self.participants)
 
     def sum_problem(self, sites: Iterable[str]) -> str | None:

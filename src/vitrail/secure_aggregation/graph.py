@@ -29,6 +29,13 @@ def compute_threshold(sites: int) -> int:
     return 2 * sites // 3 + 1
 
 
+def compute_quorum(sites: int) -> int:
+    """How many of the sites of a round must agree to a sum of it, in whichever attempt: any two such
+    groups have an honest site in common while less than a third collude, and it agrees once."""
+    colluding = -(-sites // 3) - 1
+    return (sites + colluding) // 2 + 1
+
+
 @dataclass(frozen=True)
 class Sharing:
     """How many neighbors a site has, and how many shares give one of its secrets back."""

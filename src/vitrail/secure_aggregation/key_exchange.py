@@ -14,6 +14,7 @@ from vitrail.errors import ConfigError
 
 KEY_BYTES = 32
 _NONCE = bytes(12)  # each key seals one message
+_TAG_BYTES = 16
 
 
 def check_installed() -> None:
@@ -76,6 +77,13 @@ def seal_bytes(key: bytes, plain: bytes) -> str:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM(key).encrypt(_NONCE, plain, None).hex()
+
+
+def is_sealed(text: str, size: int) -> bool:
+    """Whether a text may be a sealed message of so many bytes; who has no key sees no more."""
+    if len(text) != 2 * (size + _TAG_BYTES):
+        return False
+    return all(digit in "0123456789abcdef" for digit in text)
 
 
 def open_bytes(key: bytes, sealed: str) -> bytes:

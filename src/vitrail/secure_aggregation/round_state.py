@@ -43,6 +43,7 @@ class RoundState:
     masked: str = ""  # digest of the masked words
     survivors: list[str] = field(default_factory=list)
     unmasked: bool = False
+    asked: dict[str, float] = field(default_factory=dict)  # the sites the round began with
 
 
 class StateStore(Protocol):

@@ -42,6 +42,14 @@ def combine_shares(shares: Mapping[int, int], threshold: int) -> bytes:
     return value.to_bytes(SECRET_BYTES, "big")
 
 
+def evaluate_at(shares: Mapping[int, int], place: int) -> int:
+    """What a holder's share must be, from as many others as give the secret back."""
+    moved = tuple(sorted(other - place for other in shares))
+    factors = _compute_factors(moved)
+    terms = (shares[x + place] * factor for x, factor in zip(moved, factors, strict=True))
+    return sum(terms) % PRIME
+
+
 def write_share(share: int) -> str:
     """A share in hexadecimal."""
     return share.to_bytes(SHARE_BYTES, "big").hex()

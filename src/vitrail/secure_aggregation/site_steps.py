@@ -1,13 +1,15 @@
 """A site's side of an attempt: five answers, each given once, each after its own checks.
 
 Whatever comes again as it was gets the stored answer; anything else for a step that was answered is
-withheld. A site takes the masks off one sum a round: after that it is in no other attempt.
+withheld. A site confirms one list of survivors a round, and is in no other attempt after it; all
+attempts are among the sites that the round began with. So there is one sum of a round.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -51,13 +53,15 @@ from vitrail.secure_aggregation.steps import (
 
 @dataclass(frozen=True)
 class SiteSteps:
-    """One site in one run. `least` is how many sites it wants in a sum at least."""
+    """One site in one run. `least` is how many sites it wants in a sum at least; `check_weights`
+    says what is wrong with the weights of a round by the terms of the run, or None."""
 
     site: str
     run: str
     store: StateStore
     signer: Signer | None = None
     least: int = 2
+    check_weights: Callable[[Mapping[str, float]], str | None] = lambda _: None
 
     def answer(self, request: StepRequest) -> StepAnswer:
         """The answer to any step but the turn; why there is none is an answer too."""
@@ -74,22 +78,24 @@ class SiteSteps:
 
     def announce(self, request: KeyRequest) -> SiteKeys:
         """Fresh keys for an attempt, the same ones if it was asked before."""
-        state = self.store.load()
+        state, asked = self.store.load(), dict[str, float]()
         if state is not None and state.round >= request.round:
             if _get_turn(state) == (request.round, request.attempt, request.message):
                 return state.keys
             if (state.round, state.attempt) >= (request.round, request.attempt):
                 _withhold(f"attempt {request.attempt} at round {request.round} is over")
-            if state.unmasked:
-                _withhold(f"the sum of round {request.round} was unmasked already")
+            if state.survivors or state.unmasked:
+                _withhold(f"who is in the sum of round {request.round} was confirmed already")
+            asked = state.asked
         if request.attempt > MAX_ATTEMPTS:
             _withhold(f"round {request.round} was tried {MAX_ATTEMPTS} times already")
         sealing, masking, seed = draw_secret(), draw_secret(), draw_secret()
         keys = SiteKeys(get_public_key(sealing), get_public_key(masking), commit_to(seed))
         statement = keys.statement(self.run, request.round, request.attempt, self.site)
         keys = replace(keys, signature=self._sign(statement))
-        fresh = (sealing.hex(), masking.hex(), seed.hex(), keys)
-        self.store.save(RoundState(request.round, request.attempt, request.message, *fresh))
+        secret = (sealing.hex(), masking.hex(), seed.hex())
+        turn = (request.round, request.attempt, request.message)
+        self.store.save(RoundState(*turn, *secret, keys, asked=asked))
         return keys
 
     def share(self, cohort: Cohort) -> dict[str, str]:
@@ -118,6 +124,7 @@ class SiteSteps:
                 threshold=cohort.threshold,
                 share_threshold=needed,
                 weights=weights,
+                asked=cohort.weights,
                 neighbors=neighbors,
                 own_share=write_share(seed[places[self.site]]),
                 sealed=sealed,
@@ -228,8 +235,12 @@ class SiteSteps:
             _withhold("the public keys that the others are told are not this site's")
         if len(cohort.participants) < self.least:
             _withhold("the sum is over fewer sites than this site's policy asks for")
-        if reason := cohort.problem():
+        if state.asked and state.asked != cohort.weights:
+            _withhold("this round was begun among other sites, or with other weights")
+        if reason := cohort.problem() or self.check_weights(cohort.weights):
             _withhold(reason)
+        if len(cohort.participants) < cohort.threshold:
+            _withhold(f"{len(cohort.participants)} sites would add up, too few for one sum a round")
         for name in cohort.neighbors[self.site]:
             keys = cohort.participants[name].keys
             statement = keys.statement(self.run, cohort.round, cohort.attempt, name)

@@ -97,6 +97,11 @@ class WorkerPool:
         for header, _ in self._run(jobs):
             yield StepAnswer.read(header)
 
+    def verify(self, site: str, statement: bytes, signature: str) -> bool:
+        """Sites of a simulation have no keys."""
+        del site, statement, signature
+        return True
+
     def logits(self, values: Tensor, rows: Rows) -> Tensor:
         """The model crosses to each process once, then one chunk of rows a job."""
         self._broadcast({"op": "values"}, {"values": values})

@@ -38,6 +38,7 @@ from vitrail.flower.versions import list_versions
 from vitrail.local.inputs import Rows
 from vitrail.models.network import Network
 from vitrail.release.asset import pack_assets
+from vitrail.release.head_signatures import is_signed_by_node
 from vitrail.rng import Key
 from vitrail.secure_aggregation.steps import StepAnswer, StepRequest
 
@@ -426,6 +427,16 @@ class RemotePool:
 
         for _, reply in self.post.ask("step", list(by_site), make_content, self.timeout):
             yield _read_step(reply)
+
+    def verify(self, site: str, statement: bytes, signature: str) -> bool:
+        """By the public key of the site's node, read anew: keys change during a run."""
+        keys = None if self._heads is None else self._heads.keys
+        if keys is None:
+            return True
+        try:
+            return is_signed_by_node(keys.public(site).read_bytes(), statement, signature)
+        except FileNotFoundError:  # it is no longer accepted
+            return False
 
     def _take_audit_table(self, site: str, entry: Any) -> None:
         """Take a site's table if it is one; a bad one costs that site's audit, nothing else.

@@ -17,19 +17,27 @@ _MOST_ROUNDS, _MOST_SITES = 60, 60
 
 def make_alarm_blocks(record: RunRecord) -> tuple[Block, ...]:
     """How odd every site's updates were; nothing where updates were not seen one by one."""
-    lines = read_alarms(record.run.path / "server" / ALARM_FILE)
+    everything = read_alarms(record.run.path / "server" / ALARM_FILE)
+    named = tuple(_name_excluded(line) for line in everything if "excluded" in line)
+    lines = [line for line in everything if line["sites"]]
     if not lines:
-        return ()
+        return named
     sums = {(site, line["round"]): s["sum"] for line in lines for site, s in line["sites"].items()}
     sites = [site for site in record.run.sites if any(name == site for name, _ in sums)]
     rounds = [int(line["round"]) for line in lines]
-    blocks: list[Block] = [el("p", _write_sentence(lines))]
+    blocks: list[Block] = [*named, el("p", _write_sentence(lines))]
     if len(rounds) <= _MOST_ROUNDS and len(sites) <= _MOST_SITES:
         blocks.append(_make_figure(record.name, sites, rounds, sums))
     blocks.append(
         FoldedTable("How odd each site was at most", _make_table(record.name, lines, sites))
     )
     return tuple(blocks)
+
+
+def _name_excluded(line: dict[str, Any]) -> Html:
+    """Who lied in the steps of a secure sum."""
+    why = "; ".join(f"{site}: {reason}" for site, reason in line["excluded"].items())
+    return el("p", format_html("{} {}.", el("b", f"Left out after round {line['round']}:"), why))
 
 
 def _write_sentence(lines: list[dict[str, Any]]) -> Html:
