@@ -1,4 +1,4 @@
-"""One sum a round: a server that plays a round again, in parts or with others, gets no second one."""
+"""One sum a round: a server that plays it again, in parts or with others, gets no second one."""
 
 from __future__ import annotations
 

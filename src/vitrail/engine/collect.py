@@ -96,7 +96,7 @@ class Collector:
         sites: Sequence[str],
         total: Total,
         masks: Mapping[str, MaskRequest] | None = None,
-        is_signed: Callable[[str, str], bool] = lambda site, signature: True,
+        is_signed: Callable[[str, str], bool] = lambda *_: True,
     ) -> dict[str, str]:
         """One message to each site; the signatures of those whose update counts. An update is let
         go as soon as it is added up: memory does not grow with the sites."""

@@ -30,7 +30,7 @@ def compute_threshold(sites: int) -> int:
 
 
 def compute_quorum(sites: int) -> int:
-    """How many of the sites of a round must agree to a sum of it, in whichever attempt: any two such
+    """How many sites of a round must agree to a sum of it, in whichever attempt: any two such
     groups have an honest site in common while less than a third collude, and it agrees once."""
     colluding = -(-sites // 3) - 1
     return (sites + colluding) // 2 + 1
