@@ -17,7 +17,13 @@ NAME, C, N, P = "model/head.frames", 4, 10, 3
 KEY = derive_server_key(7)
 SENT = draw_frames((C, N, P), KEY.at("sent"))
 WEIGHTS = [3.0, 1.0, 0.5, 2.0]
-SUBSPACES = ["grassmann", "grassmann-classes", "grassmann-iterative", "karcher"]
+SUBSPACES = [
+    "grassmann",
+    "grassmann-classes",
+    "grassmann-iterative",
+    "karcher",
+    "grassmann-tangent",
+]
 FRAMES = [*SUBSPACES, "stiefel", "stiefel-plain"]
 
 
@@ -90,6 +96,20 @@ def test_means_that_see_everybody_are_those_of_the_geometry(how):
     )
     assert sums.metrics["converged"] == 1 and sums.metrics["iterations_max"] > 1
     assert RULES[rule].needs == "all" and RULES["grassmann"].needs == "sum"
+
+
+def test_the_mean_of_steps_is_that_of_the_formula():
+    """One step from what was sent along the mean of (I - P) Y (U^T Y)^-1."""
+    updates = [update(i) for i in range(4)]
+    _, sums = aggregate("grassmann-tangent", updates)
+    u = polar_factor(SENT.double())
+    eye, total = torch.eye(N, dtype=torch.float64), torch.zeros(C, N, P, dtype=torch.float64)
+    for weight, one in zip(WEIGHTS, updates):
+        y = one.tensors[NAME].double()
+        total += weight * (eye - u @ u.mT) @ y @ torch.linalg.inv(u.mT @ y)
+    wanted = polar_factor(u + total / sum(WEIGHTS))
+    assert grassmann.projection_distance(sums.model["head.frames"].double(), wanted).max() < 1e-6
+    assert RULES["grassmann-tangent"].needs == "sum"
 
 
 @pytest.mark.parametrize("align", [True, False])

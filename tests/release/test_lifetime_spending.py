@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import dp_accounting
 import pytest
@@ -10,6 +11,7 @@ from opacus.accountants import RDPAccountant
 
 from vitrail.release.accounting.accountant import Event, calibrate_noise, compute_epsilon
 from vitrail.release.accounting.promise import NO_GUARANTEE, OUTSIDE, SERVER
+from vitrail.release.defenses.subspace_dp import CLIPPED_SITE
 from vitrail.release.lifetime_spending import Spending, convert_event, read_spending
 
 DELTA = 1e-5
@@ -56,6 +58,8 @@ def test_a_whole_site_counts_for_an_image_with_half_its_noise():
     replaced = Event(2.0)
     assert convert_event(replaced, "one image replaced by another", "subspace-dp") == replaced
     assert convert_event(replaced, "a whole site", "subspace-dp") == replaced
+    halved = convert_event(replaced, CLIPPED_SITE, "subspace-dp")  # it may move by twice the clip
+    assert halved == replace(replaced, noise=replaced.noise / 2)
 
 
 @pytest.mark.parametrize(

@@ -215,16 +215,16 @@ class Host:
 
     def _share_noise(
         self, task: Task, down: RoundMessage
-    ) -> Callable[[str], list[tuple[float, int, Key]]]:
+    ) -> Callable[[str], list[tuple[float, int, Key, float | None]]]:
         """The noise of a secure sum that a site adds its share of."""
         ctx = self.plan.context(task.round, task.sites)
         cause = compute_mechanism_digest(self.plan.config, self.run if self.root else "")
         key = self.secret(task.site).at("round", task.round, "shared noise", cause, down.digest)
 
-        def list_noise(rule: str) -> list[tuple[float, int, Key]]:
+        def list_noise(rule: str) -> list[tuple[float, int, Key, float | None]]:
             shares = [(d, d.shared_deviation(rule, ctx)) for d in self.defenses]
             return [
-                (deviation, d.options.colluding, key.at(d.name))
+                (deviation, d.options.colluding, key.at(d.name), d.shared_limit(rule))
                 for d, deviation in shares
                 if deviation is not None
             ]

@@ -83,7 +83,7 @@ def descend(
 ) -> tuple[Tensor, Tensor | None]:
     """One step of descent: the new point, and the velocity in the tangent space there.
 
-    Points whose gradient is not finite, or too long for its square to be, become NaN, as they
+    Points whose step is not finite, or too long for its square to be, become NaN, as they
     would in flat space sooner or later, instead of an error from the eigenvalue routine.
     """
     tangent = manifold.project(x, gradient)
@@ -91,7 +91,7 @@ def descend(
         tangent = (momentum * velocity).add_(tangent)
     if manifold is EUCLIDEAN:
         return x.add(tangent, alpha=-lr), tangent if momentum else None
-    fine = torch.isfinite(tangent.square().sum((-2, -1)))[..., None, None]
+    fine = torch.isfinite((max(1.0, lr) * tangent).square().sum((-2, -1)))[..., None, None]
     healthy = bool(fine.all())
     safe = tangent if healthy else torch.where(fine, tangent, 0.0)
     moved = manifold.retraction(retraction)(x, -lr * safe)

@@ -30,6 +30,7 @@ _RULES = {
     "karcher": "karcher",
     "median": "grassmann-median",
     "trimmed": "grassmann-trimmed",
+    "tangent": "grassmann-tangent",
 }
 
 
@@ -38,8 +39,9 @@ class GraspOptions(Options):
     images of that class and discloses the label histogram of every site to the server.
 
     `consensus` is the mean of subspaces: the closed form, the paper's Algorithm 1, the geodesic
-    mean; or what stands hostile sites, the median or the mean without the farthest, where
-    `class-counts` lets only sites vote for a class that hold it. At the end each site tunes G for
+    mean; what stands hostile sites, the median or the mean without the farthest, where
+    `class-counts` lets only sites vote for a class that hold it; or `tangent`, one step along the
+    mean of the sites' steps, which takes the least noise. At the end each site tunes G for
     `personal_epochs` at the rate `personal_lr`; 0 epochs leave it the identity. `start` is where
     subspaces begin: `random`, or `patches`, one round more in which sites agree on what their
     images' patches span.
@@ -47,15 +49,21 @@ class GraspOptions(Options):
 
     start: Literal["random", "patches"] = "random"
     weights: Literal["uniform", "examples", "class-counts"] = "uniform"
-    consensus: Literal["exact", "iterative", "karcher", "median", "trimmed"] = "exact"
+    consensus: Literal["exact", "iterative", "karcher", "median", "trimmed", "tangent"] = "exact"
     personal_epochs: Annotated[int, Field(ge=0)] = 10
     personal_lr: Annotated[float, Field(gt=0)] = 1e-3
 
     @model_validator(mode="after")
     def _check_countable(self) -> GraspOptions:
-        if self.weights == "class-counts" and self.consensus in ("iterative", "karcher"):
+        counting = ("exact", "median", "trimmed")
+        if self.weights == "class-counts" and self.consensus not in counting:
             raise ValueError(
                 'weights = "class-counts" needs consensus = "exact", "median" or "trimmed"'
+            )
+        if self.start == "patches" and self.consensus == "tangent":
+            raise ValueError(
+                'steps away from random subspaces have no mean: start = "patches" needs another '
+                'consensus than "tangent"'
             )
         return self
 

@@ -18,6 +18,7 @@ from vitrail.release.accounting.accountant import Event, compute_epsilon
 from vitrail.release.accounting.promise import NO_GUARANTEE, NOTHING, OUTSIDE
 from vitrail.release.defenses.defense import Defense
 from vitrail.release.defenses.private import PrivateDefense
+from vitrail.release.defenses.subspace_dp import CLIPPED_SITE
 
 Line = Mapping[str, Any]
 SITE_UNIT = "a whole site"
@@ -62,10 +63,10 @@ class Spending:
 def convert_event(event: Event, unit: str, mechanism: str) -> Event:
     """The same event for one image that is there or blank.
 
-    Sites of `client-dp` are there or send back what they received; projectors of `subspace-dp` are
-    bounded for any two sites.
+    Sites of `client-dp`, and of `subspace-dp` with a clip, are there or send back what they
+    received; projectors of `subspace-dp` are bounded for any two sites.
     """
-    halved = unit == SITE_UNIT and mechanism != "subspace-dp"
+    halved = unit == CLIPPED_SITE or (unit == SITE_UNIT and mechanism != "subspace-dp")
     return replace(event, noise=event.noise / 2) if halved else event
 
 

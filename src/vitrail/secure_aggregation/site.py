@@ -43,7 +43,8 @@ class SiteMasking:
     `message` is the digest of what is answered and `sent` its tensors; `folder` is the site's own.
     The update itself stays there until the next round, so that a repeated attempt costs new masks
     and no new training, and tells nothing new. `noise` is what this site adds its share of, to
-    the sum of a rule: the deviation in the sum, the colluders, and the key of the draws.
+    the sum of a rule: the deviation in the sum, the colluders, the key of the draws, and the
+    largest norm of what it adds.
     """
 
     round: int
@@ -55,7 +56,7 @@ class SiteMasking:
     sent: Mapping[str, Tensor]
     steps: SiteSteps
     folder: Path
-    noise: Callable[[str], Sequence[tuple[float, int, Key]]] = lambda _: ()
+    noise: Callable[[str], Sequence[tuple[float, int, Key, float | None]]] = lambda _: ()
 
     @cached_property
     def masker(self) -> UpdateMasker:
@@ -73,9 +74,9 @@ class SiteMasking:
             lift=lambda update, weight: lift_update(update, weight, schema, sent, options),
             refusal=lambda update, weight: guard.refusal(update, weight, expected, {}),
             noise=[
-                SharedNoise(deviation, colluding, spans, key.at(rule))
+                SharedNoise(deviation, colluding, spans, key.at(rule), limit)
                 for rule, spans in list_spans(schema, options).items()
-                for deviation, colluding, key in self.noise(rule)
+                for deviation, colluding, key, limit in self.noise(rule)
             ],
         )
 

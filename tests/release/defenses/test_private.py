@@ -29,6 +29,7 @@ SUBSPACES = {
     "method": {"name": "fedgrasp", "personal_epochs": 0},
     "model": {"norm": "group", "subspaces": {"depth": 8, "hidden": 8}},
 }
+STEPS = {**SUBSPACES, "method": {**SUBSPACES["method"], "consensus": "tangent"}}
 RUN = {"local_reference": False}
 
 
@@ -50,6 +51,11 @@ MECHANISMS = {
     "subspace-dp of images": {**SUBSPACES, **behind("subspace-dp")},
     "subspace-dp of sites": {**SUBSPACES, **behind("subspace-dp", level="site")},
     "subspace-dp in the sum": {**SUBSPACES, **behind("subspace-dp", level="site", where="sum")},
+    "subspace-dp of steps": {**STEPS, **behind("subspace-dp", level="site", clip=0.5)},
+    "subspace-dp of steps in the sum": {
+        **STEPS,
+        **behind("subspace-dp", level="site", where="sum", clip=0.5),
+    },
     "dp-sgd of subspaces": {**SUBSPACES, **behind("dp-sgd")},
     "dp-sgd with a push": {
         "method": {"name": "myth-pm", "warm_epochs": 1, "last_epochs": 1},
@@ -114,7 +120,9 @@ def tape(run):
             yield down, read_tensors(file)[0]
 
 
-@pytest.mark.parametrize("level", ["subspace-dp of images", "subspace-dp of sites"])
+@pytest.mark.parametrize(
+    "level", ["subspace-dp of images", "subspace-dp of sites", "subspace-dp of steps"]
+)
 def test_subspaces_alone_leave_and_the_rest_goes_back_as_it_came(level, runs):
     for down, up in tape(runs(level)):
         moved = {name for name in up if not torch.equal(up[name], down[name])}
@@ -248,6 +256,26 @@ REFUSED = {
         },
         "counts/classes",
         "release.defenses",
+    ),
+    "a clip of whole subspaces": (
+        {**SUBSPACES, **behind("subspace-dp", level="site", clip=1.0)},
+        'consensus = "tangent"',
+        "release.subspace-dp.clip",
+    ),
+    "a clip of images": (
+        {**STEPS, **behind("subspace-dp", clip=1.0)},
+        "are for whole sites",
+        "release.subspace-dp.level",
+    ),
+    "shared noise without a clip": (
+        {**STEPS, **behind("subspace-dp", level="site", where="distributed")},
+        "the longest step",
+        "release.subspace-dp.clip",
+    ),
+    "shared noise without a secure sum": (
+        {**STEPS, **behind("subspace-dp", level="site", where="distributed", clip=1.0)},
+        "protects none of them alone",
+        "release.subspace-dp.where",
     ),
     "no subspace": ({"model": GROUP, **behind("subspace-dp")}, "no subspace", "release.defenses"),
     "a round without noise": (

@@ -31,10 +31,11 @@ class Distance:
     sees: ClassVar[DataAccess] = "nothing"
 
     def __call__(self, site: Site, ctx: Context) -> Metrics:
-        """Compare; a site that never sent anything has nothing to compare."""
+        """Compare; a site that never sent anything, or whose training broke, has nothing to
+        compare."""
         del ctx
         sent = site.state.get(SENT)
-        if sent is None:
+        if sent is None or not bool(torch.isfinite(sent).all()):
             return {}
         arrived = site.model.named[FRAMES].detach().cpu()
         distances = grassmann.geodesic_distance(sent.double(), arrived.double())

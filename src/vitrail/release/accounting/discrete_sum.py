@@ -18,6 +18,7 @@ import math
 
 LEAST_SCALE = 64.0
 """The least scale of one site's noise in steps of the grid; the gap is below 1e-17000 then."""
+_MOST_SITES = 10**6
 
 
 def compute_gap(scale: float, count: int) -> float:
@@ -37,3 +38,9 @@ def compute_effective_noise(noise: float, scale: float, count: int, numbers: int
     tau = compute_gap(scale, count)
     either = math.sqrt(1 / noise**2 + tau * numbers / 2), 1 / noise + tau * math.sqrt(numbers)
     return 1 / min(either)
+
+
+def compute_distributed_noise(noise: float, numbers: int) -> float:
+    """The same for a secure sum: every site's noise has at least `LEAST_SCALE` steps of the grid,
+    and there are at most a million sites."""
+    return compute_effective_noise(noise, LEAST_SCALE, _MOST_SITES, numbers)

@@ -20,7 +20,7 @@ from vitrail.errors import ConfigError
 from vitrail.grid_noise import add_noise
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.release.accounting.accountant import AccountantName, Event
-from vitrail.release.accounting.discrete_sum import LEAST_SCALE, compute_effective_noise
+from vitrail.release.accounting.discrete_sum import compute_distributed_noise
 from vitrail.release.accounting.promise import DISTRIBUTED, OUTSIDE, SERVER, Promise
 from vitrail.release.defenses.additive import (
     check_touches,
@@ -35,7 +35,6 @@ from vitrail.release.update import Update
 
 VARIANCE = "running_var"
 GRID_STEP = 2.0**-32  # of the numbers in a secure sum
-_MOST_SITES = 10**6  # of a sum, for the gap between a sum of discrete Gaussians and one of them
 SUMMABLE_RULES = ("mean", "uniform")  # rules under which a site moves the sum by its change
 
 
@@ -106,7 +105,7 @@ class ClientDp(PrivateDefense):
         noise = self.noise_at(site, ctx)
         if self.options.where == "distributed":
             numbers = sum(t.numel() for t in update.tensors.values())
-            noise = compute_effective_noise(noise, LEAST_SCALE, _MOST_SITES, numbers)
+            noise = compute_distributed_noise(noise, numbers)
         return self.make_promise(site, (Event(noise),))
 
     def shared_deviation(self, rule: str, ctx: Context) -> float | None:
@@ -148,13 +147,8 @@ class ClientDp(PrivateDefense):
             )
         if self.options.where == "site":
             return
-        if self.options.where == "distributed" and not setting.config.release.secure_sum:
-            raise ConfigError(
-                "noise that is distributed over sites protects none of them alone: without a "
-                "secure sum the server would see each update with a share of it",
-                where=f"release.{self.name}.where",
-                hint='Set release.secure_sum = true, or where = "site".',
-            )
+        if self.options.where == "distributed":
+            check_secure(self.name, setting)
         if self.options.sites:
             raise ConfigError(
                 "noise in the sum is one for all sites",
@@ -169,6 +163,17 @@ class ClientDp(PrivateDefense):
                 where=f"release.{self.name}.where",
                 hint='Set where = "site", or aggregate.rule = "mean".',
             )
+
+
+def check_secure(name: str, setting: Setting) -> None:
+    """Refuse a share of noise that no secure sum makes whole."""
+    if not setting.config.release.secure_sum:
+        raise ConfigError(
+            "noise that is distributed over sites protects none of them alone: without a "
+            "secure sum the server would see each update with a share of it",
+            where=f"release.{name}.where",
+            hint='Set release.secure_sum = true, or where = "site".',
+        )
 
 
 def get_received(update: Update, site: Site) -> dict[str, Tensor]:

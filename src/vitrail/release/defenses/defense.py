@@ -125,6 +125,12 @@ class Defense:
         del rule, ctx
         return None
 
+    def shared_limit(self, rule: str) -> float | None:
+        """The largest norm of what a site adds to such a sum, where the rule adds up what is 0 for
+        a site that changed nothing; None where the defense has bounded it before."""
+        del rule
+        return None
+
 
 DEFENSES: Registry[type[Defense]] = Registry("defense", "release.defenses")
 
