@@ -195,6 +195,7 @@ RULE_RUNS: dict[str, Sections] = {
         GRASP, method("fedgrasp", consensus="median", weights="class-counts")
     ),
     "grassmann-trimmed": merged(GRASP, method("fedgrasp", consensus="trimmed")),
+    "grassmann-tangent": merged(GRASP, method("fedgrasp", consensus="tangent")),
     "stiefel-plain": method("tesnet-stiefel", PARTS, align=False, **FEW),
 }
 RULE_ELSEWHERE = {  # rules that a method brings along
@@ -215,6 +216,17 @@ SUMS: dict[str, Sections] = {
     "scaffold": merged(SECURE, method("scaffold")),
     "with dropouts": merged(SECURE, {"partition": {"sites": 4}, **run(rounds=3, dropout=0.3)}),
     "client-dp in the sum": merged(SECURE, GUARDED["client-dp in the sum"]),
+    "subspace-dp, distributed": merged(
+        SECURE,
+        behind(
+            "subspace-dp",
+            merged(BY_SUBSPACE, method("fedgrasp", consensus="tangent", personal_epochs=0)),
+            level="site",
+            where="distributed",
+            clip=0.5,
+            **BUDGET,
+        ),
+    ),
 }
 
 
