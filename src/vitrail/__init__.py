@@ -22,15 +22,20 @@ def run(
     out: str | Path | None = None,
     on_round: Callable[[Progress], None] | None = None,
     overrides: tuple[str, ...] = (),
+    data: Any = None,
 ) -> Run:
     """Train a federation. `config` is a TOML file, a dictionary of sections, or a `Config`.
 
     Writes the run folder `out`, which must not exist (left out: a new one under `runs/`), and
     returns it opened. `on_round` is told after each round. Works from a notebook and from a
-    script without a main guard.
+    script without a main guard. `data` is a pandas frame with the columns path and label (site,
+    patient, ...), in place of the images that `[data]` names; it is kept beside the run folder.
     """
     from vitrail.config import Config, load, parse
     from vitrail.engine.workers.processes import start_workers
+
+    if data is not None:
+        out, overrides = _store_frame(data, config, out, overrides)
 
     if isinstance(config, Config):
         config = config.model_dump(mode="json", exclude_none=True)
@@ -45,6 +50,23 @@ def run(
         folder = find_free_folder(Path("runs"), Path(loaded.source).stem) if out is None else out
         start(loaded, folder, on_round or _find_notebook(), workers)
     return _open(folder)
+
+
+def _store_frame(
+    data: Any, config: Any, out: str | Path | None, overrides: tuple[str, ...]
+) -> tuple[Path, tuple[str, ...]]:
+    """The folder of a run, and its settings with a frame's images in them."""
+    import json
+
+    from vitrail.api.given_frame import write_manifest
+    from vitrail.engine.storage.run_folder import RunFolder, find_free_folder
+
+    stem = Path(config).stem if isinstance(config, str | Path) else "config"
+    folder = find_free_folder(Path("runs"), stem) if out is None else Path(out)
+    RunFolder(folder).check_free()
+    file = folder.with_name(f"{folder.name}-images.parquet").resolve()
+    write_manifest(data, file)
+    return folder, (*overrides, 'data.source="manifest"', f"data.path={json.dumps(str(file))}")
 
 
 def resume(

@@ -35,6 +35,8 @@ _LAYOUTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("stanford-dogs", ("Images", "Annotation")),
     ("celeba", ("list_attr_celeba.txt",)),
     ("celeba", ("list_attr_celeba.csv",)),
+    ("hugging-face", ("dataset_dict.json",)),
+    ("hugging-face", ("dataset_info.json", "state.json")),
 )
 
 

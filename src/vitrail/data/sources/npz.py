@@ -16,6 +16,7 @@ from vitrail.data.load_images import SOURCES
 from vitrail.data.records import Record, Records
 from vitrail.data.shared_memory import get_available_memory
 from vitrail.data.sources.csv_tables import as_label, as_word
+from vitrail.data.sources.medmnist_classes import find_medmnist_classes
 from vitrail.errors import DataError, suggest_name
 from vitrail.rng import Key
 
@@ -36,14 +37,19 @@ def npz(data: Data, path: Path, key: Key) -> Records:  # noqa: ARG001
     """Arrays `x_train, y_train, x_test, y_test`, or `x, y`, with `classes`, `site`, ... beside.
 
     Pixels are uint8; floats must lie in [0, 1] and are multiplied by 255; wider integers up to
-    255 are taken as they are, larger ones as `data.bits` says.
+    255 are taken as they are, larger ones as `data.bits` says. The files of MedMNIST are read as
+    they lie on disk, with the names of their classes.
     """
     arrays = _read(path)
     rows: list[Record] = []
     for images, labels, split in _parts(arrays, data, path):
         rows += _rows(arrays, images, labels, split, data, path)
     classes = arrays.get("classes")
-    names = None if classes is None else tuple(str(name) for name in classes.reshape(-1))
+    names = (
+        find_medmnist_classes(path, {row.label for row in rows if isinstance(row.label, int)})
+        if classes is None
+        else tuple(str(name) for name in classes.reshape(-1))
+    )
     return Records(rows, names, files=(path,))
 
 
