@@ -77,7 +77,7 @@ def test_the_action_follows_reading_and_reach(finding):
     assert cleaned == "clean these images at x"
     assert combine_audits([site("x", shortcut), hurt]).action(shortcut).startswith("leave x out")
     for more, word in (
-        ({"kind": "place", "without": 0.85, "flipped": 0.0}, "clean them: a mark is there"),
+        ({"kind": "place", "without": 0.85, "flipped": 0.0}, "if a mark shows that is no part"),
         ({"kind": "color", "without": 0.85, "flipped": 0.1}, "harmonize how images"),
         ({"kind": "color", "common": 0.9}, "all its classes differ"),
         ({"explained": ("view",)}, "explained by view"),

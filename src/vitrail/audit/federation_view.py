@@ -86,10 +86,10 @@ class Audit:
             "then train again",
             "unused": f"look at these images at {site} and clean them: a mark is there that the "
             "models do not need today",
-            "minority": f"look at these images at {site}: no mark shows; if what they contain is "
-            "real, personalize there",
+            "minority": f"look at these images at {site}: they differ as a whole and at no one "
+            "place; if what they contain is real, personalize there",
             "open": f"look at these images at {site}: if a mark shows that is no part of "
-            f"{label}, {clean}; if the feature is real, personalize there",
+            f"{label}, {clean}; only if the feature is real, personalize there",
         }
         if finding.reading in by_reading:
             return by_reading[finding.reading]

@@ -24,6 +24,8 @@ VERDICT_WORDS: dict[Verdict, str] = {
 _CONTENT = ("map", "map as a whole", "parts anywhere")  # families that see what is shown
 _NEEDED = 0.5  # of the right answers lost without the place, or of other images won by it
 _SPARE = 0.1  # at most so much lost and won: the model does not need it
+_MOVED = 1.0  # nats of log-odds: what moves an answer by more is used, whatever the answer
+_KEPT = 0.25  # at most so much lost and won for a minority
 _COMMON = 0.5  # of the shift that the site's other classes have too: no matter of one class
 
 
@@ -86,8 +88,9 @@ class Finding:
         it, so it does not tell the class. `shortcut`: without the place the own model loses more
         than half of its right answers, or the place alone wins it half of the other images.
         `acquisition`: the image as a whole differs. `unused`: a mark is there, and neither model
-        needs it today. `minority`: no mark shows; what the images contain differs, and the model
-        knows more of the class. `open`: somebody has to look.
+        needs it today: hardly an answer changes with it, and no log-odds by more than 1.
+        `minority`: nothing stands out at any place; what the images contain differs as a whole,
+        and the model recognizes the class without it. `open`: somebody has to look.
         """
         if self.verdict == "clear":
             return "none"
@@ -95,18 +98,18 @@ class Finding:
             return "lacks"
         if self.common > _COMMON:
             return "common"
-        local = self.covered["local"]
-        lost = 1 - local.without / local.accuracy if local.accuracy > 0 else 0.0
+        lost, gone = (_compute_loss(self.covered[name]) for name in ("local", "shared"))
         won = max(self.flipped["local"], self.flipped["shared"])
         if lost > _NEEDED or won >= _NEEDED:
             return "shortcut"
         if self.place.kind == "color":
-            return "acquisition" if self.family not in _CONTENT else "open"
-        shared = self.covered["shared"]
-        gone = 1 - shared.without / shared.accuracy if shared.accuracy > 0 else 0.0
-        if self.place.sharp or self.family not in _CONTENT:
-            return "unused" if max(lost, gone, won) <= _SPARE else "open"
-        return "minority" if lost <= 0.25 else "open"
+            if self.family not in _CONTENT:
+                return "acquisition"
+            return "minority" if max(lost, gone, won) <= _KEPT else "open"
+        moved = [self.swapped[n] for n in ("local", "shared")]
+        moved += [self.covered[n].drop for n in ("local", "shared")]
+        spare = max(lost, gone, won) <= _SPARE and max(moved) <= _MOVED
+        return "unused" if self.place.sharp and spare else "open"
 
     @property
     def spot(self) -> str:
@@ -166,6 +169,11 @@ class Finding:
             "units": [unit.to_json() for unit in self.units],
             "sentence": self.sentence,
         }
+
+
+def _compute_loss(covered: CoveringEffect) -> float:
+    """The share of right answers that covering takes."""
+    return 1 - covered.without / covered.accuracy if covered.accuracy > 0 else 0.0
 
 
 def _describe_change(share: float) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 from vitrail.audit.detection.features import CHUNK
 from vitrail.audit.detection.map_features import compute_maps
 from vitrail.errors import RunError
+from vitrail.explain.dead_units import find_dead_units
 from vitrail.models.heads.part_head import PartHead, require_head
 from vitrail.models.network import Network
 from vitrail.runs.deployed import DeployedModel
@@ -98,6 +99,14 @@ def compute_activation_maps(model: DeployedModel, z: Tensor) -> Tensor:
     head = require_part_head(model)
     maps = [head.maps(model.network.features(part)) for part in torch.split(z, CHUNK)]
     return torch.cat(maps).clone()
+
+
+@torch.inference_mode()
+def find_live_units(model: DeployedModel, z: Tensor) -> Tensor:
+    """Units in use that are near some patch of these images, [units] of bool: only those look."""
+    head = require_part_head(model)
+    features = torch.cat([model.network.features(part) for part in torch.split(z, CHUNK)])
+    return head.alive().cpu() & ~find_dead_units(head, features)
 
 
 def compute_peak_activations(model: DeployedModel, z: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 
 from vitrail.engine.federation import Federation
 from vitrail.errors import VitrailError
+from vitrail.explain.dead_units import find_dead_units
 from vitrail.explain.evidence import Box, find_box
 from vitrail.local.phases.push import DISTANCE, ROW
 from vitrail.models.heads.part_head import require_part_head
@@ -34,21 +35,28 @@ class Patch:
     distance: float | None
 
 
+_LOOKED_AT = 96  # images of a site that tell which prototypes are dead
 PatchFinder = Callable[[int], Patch | None]
 
 
 class Patches:
     """What a site can show; each patch is looked up when it is asked for.
 
-    `grounded` are the prototypes it has a patch of, or None if unknown; `missing` is the sentence
-    for those without a picture.
+    `grounded` are the prototypes it has a patch of, or None if unknown; `dead` those that are far
+    from every patch, and so grounded on none; `missing` is the sentence for those without a
+    picture.
     """
 
     def __init__(
-        self, missing: str, grounded: frozenset[int] | None = None, find: PatchFinder | None = None
+        self,
+        missing: str,
+        grounded: frozenset[int] | None = None,
+        find: PatchFinder | None = None,
+        dead: frozenset[int] = frozenset(),
     ) -> None:
         self.missing = missing
-        self.grounded = grounded
+        self.dead = dead
+        self.grounded = None if grounded is None else grounded - dead
         self._find = find
         self._known: dict[int, Patch | None] = {}
 
@@ -81,7 +89,7 @@ def find_patches(run: Run, site: str | None, which: ModelKind, model: DeployedMo
     except (VitrailError, OSError) as err:
         return Patches(f"the images of this run cannot be read here ({err})", grounded)
     find = _make_finder(model, federation, site, rows, site_state[DISTANCE].tolist())
-    return Patches(ELSEWHERE, grounded, find)
+    return Patches(ELSEWHERE, grounded, find, _find_dead(model, federation, site))
 
 
 def _look_up_patches(run: Run, site: str, model: DeployedModel) -> Patches:
@@ -95,7 +103,22 @@ def _look_up_patches(run: Run, site: str, model: DeployedModel) -> Patches:
         return Patches("the site's images are not here: not shown")
     rows = _find_most_active(model, federation, site)
     grounded = frozenset(unit for unit, row in enumerate(rows) if row >= 0)
-    return Patches(ELSEWHERE, grounded, _make_finder(model, federation, site, rows, None))
+    find = _make_finder(model, federation, site, rows, None)
+    return Patches(ELSEWHERE, grounded, find, _find_dead(model, federation, site))
+
+
+@torch.no_grad()
+def _find_dead(model: DeployedModel, federation: Federation, site: str) -> frozenset[int]:
+    """The prototypes that are far from every patch of some of the site's training images."""
+    rows = federation.sites[site].train if site in federation.sites else np.empty(0, np.int64)
+    if len(rows) < 2:
+        return frozenset()
+    chosen = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _LOOKED_AT)).astype(int))]
+    z = torch.cat(
+        [compute_features(model, np.array(federation.images.images[row])) for row in chosen]
+    )
+    dead = find_dead_units(require_part_head(model.network), z)
+    return frozenset(torch.nonzero(dead)[:, 0].tolist())
 
 
 @torch.no_grad()

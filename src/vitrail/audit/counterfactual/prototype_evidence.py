@@ -18,6 +18,7 @@ from vitrail.audit.counterfactual.overlap import compute_share_inside, mean_iou
 from vitrail.audit.site_view import (
     SiteView,
     compute_activation_maps,
+    find_live_units,
     has_parts,
     require_part_head,
 )
@@ -39,6 +40,8 @@ class UnitEvidence:
     of sites dilutes what one of them learned. `inside` is the share of its
     activation in the place; `distance` and `overlap` (of the boxes) compare it with the nearest
     prototype of the site's own model, by `vectors` or by `maps` (1 minus their correlation).
+    `dead` ones are farther from every patch of the class's images than patches are from each
+    other: they look nowhere, and are never named.
     """
 
     unit: int
@@ -50,6 +53,7 @@ class UnitEvidence:
     distance: float | None
     by: Literal["vectors", "maps"]
     overlap: float | None
+    dead: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """For the audit's JSON."""
@@ -64,9 +68,10 @@ def collect_unit_evidence(view: SiteView, probe: Probe) -> tuple[UnitEvidence, .
     head = require_part_head(view.shared)
     of_class = (head.owner == probe.label) & head.alive()
     others = (head.owner != probe.label) & head.alive()
-    excited = [find_excited_units(rises, of_class, others) for rises in probe.rises.values()]
-    named = torch.stack(excited).any(0)
     z = view.run_frozen_stages(view.pixels[probe.donors])
+    live = find_live_units(view.shared, z)
+    excited = [find_excited_units(rises, of_class, others) for rises in probe.rises.values()]
+    named = torch.stack(excited).any(0) & live
     seen = compute_activation_maps(view.shared, z)
     near = _find_nearest_units(view, z, probe.label)
     size = (view.pixels.shape[2], view.pixels.shape[3])
@@ -83,10 +88,13 @@ def collect_unit_evidence(view: SiteView, probe: Probe) -> tuple[UnitEvidence, .
                 float(probe.rises["shared"][unit]),
                 float(probe.rises["local"][unit]),
                 float(probe.drops["shared"][unit]),
-                compute_share_inside(seen[:, unit], probe.effect.region.boxes, size),
+                compute_share_inside(seen[:, unit], probe.effect.region.boxes, size)
+                if live[unit]
+                else None,
                 distance,
                 near.by,
-                overlap,
+                overlap if live[unit] else None,
+                not bool(live[unit]),
             )
         )
     return tuple(listed)

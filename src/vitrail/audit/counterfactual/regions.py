@@ -16,6 +16,7 @@ from vitrail.audit.detection.tight_place import find_tight_place
 from vitrail.audit.site_view import (
     SiteView,
     compute_activation_maps,
+    find_live_units,
     has_parts,
     require_part_head,
 )
@@ -86,7 +87,7 @@ def find_strongest_unit(
     if not has_parts(model):
         return None
     head = require_part_head(model)
-    units = torch.nonzero((head.owner == label) & head.alive())[:, 0]
+    units = torch.nonzero((head.owner == label) & find_live_units(model, z))[:, 0]
     if not len(units):
         return None
     seen = compute_activation_maps(model, z)[:, units]

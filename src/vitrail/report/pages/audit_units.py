@@ -31,7 +31,7 @@ def render_unit_table(finding: Finding) -> Html | None:
     for unit in listed[:_MOST]:
         cells = (
             str(unit.unit),
-            "yes" if unit.named else "no",
+            "dead: far from every patch" if unit.dead else "yes" if unit.named else "no",
             _format_signed(unit.rise),
             _format_signed(unit.own_rise),
             _format_signed(-unit.drop),
@@ -47,7 +47,8 @@ def render_unit_table(finding: Finding) -> Html | None:
     note = (
         f"Distances are those of {by}. A prototype looks at the place if the place, put into other "
         "images, excites it, or the own model's of that number, three times as much as any "
-        "prototype of another class."
+        "prototype of another class. A dead one is farther from every patch of these images than "
+        "patches are from each other: it looks nowhere."
     )
     table = render_rows(_HEADS, rows, "Prototypes of the class", "numbers dense")
     return join([table, el("p", note, class_="soft")])

@@ -158,8 +158,9 @@ READINGS = {
     ),
     "unused": (
         "A mark that the model does not need today",
-        "Something was added to these images. Covering it costs hardly an answer and putting it "
-        "into others wins hardly one; a model trained further may still learn it.",
+        "Images of this class agree at one place as only things do that were added. Covering it "
+        "costs hardly an answer and putting it into others wins hardly one; a model trained "
+        "further may still learn it. Look, and clean the images.",
     ),
     "common": (
         "A matter of the site, not of the class",
@@ -173,8 +174,9 @@ READINGS = {
     ),
     "minority": (
         "A minority",
-        "No mark shows; what the images contain differs at this site, and its model knows more of "
-        "the class. Whether that is real, those decide who know the images.",
+        "Nothing stands out at any one place; what the images contain differs at this site as a "
+        "whole, and the class is recognized without it. Whether that is real, those decide who "
+        "know the images.",
     ),
 }
 

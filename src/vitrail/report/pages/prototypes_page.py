@@ -46,6 +46,8 @@ def _write_summary(units: list[Unit], patches: Patches) -> str:
     parts = [f"{len(units)} prototypes", f"{len(units) - len(alive)} masked out"]
     if patches.grounded is not None:
         parts.append(f"{len(patches.grounded)} grounded on images of this site")
+    if patches.dead:
+        parts.append(f"{len(patches.dead)} dead: far from every patch of this site's images")
     parts.append(f"{twins} nearly equal to another one of their class")
     return ", ".join(parts) + "."
 
@@ -82,7 +84,9 @@ def _list_tags(unit: Unit, patches: Patches) -> list[str]:
     tags = []
     if not unit.alive:
         tags.append("masked out")
-    if patches.grounded is not None and unit.number not in patches.grounded:
+    if unit.number in patches.dead:
+        tags.append("dead: far from every patch")
+    elif patches.grounded is not None and unit.number not in patches.grounded:
         tags.append("not grounded here")
     if unit.twins:
         tags.append("same as " + ", ".join(map(str, unit.twins)))
