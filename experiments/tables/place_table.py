@@ -1,6 +1,6 @@
 """How well the audit's box fits a mark whose region is known: no training, no features.
 
-`python -m experiments.tables.place_table FOLDER [dev]` prints the table. FOLDER has the real images.
+`python -m experiments.tables.place_table FOLDER [dev]` prints it. FOLDER has the real images.
 All choices of `tight_place.py` were made on the development marks and sources (`dev`); the table is
 of marks and sources that were not looked at.
 """
