@@ -100,7 +100,7 @@ def _fit_mark(
     draw = key.at("mark").numpy()
     x, y = (float(v) for v in draw.uniform(0.05, 0.95, 2))
     color = tuple(int(v) for v in draw.integers(0, 256, 3))
-    bias = Bias(kind=kind, size=math.sqrt(area), position=(x, y), color=color)  # type: ignore[arg-type]
+    bias = Bias(kind=kind, size=math.sqrt(area), position=(x, y), color=color)
     marked = int(share * len(own) + 0.5)
     own[:marked], boxes = stamp(own[:marked], bias, key.at("stamp"), np.arange(marked))
     own = own[key.at("order").numpy().permutation(len(own))]
