@@ -73,6 +73,31 @@ def test_without_a_proof_every_line_about_proofs_is_broken(line, birds):
     assert breaches(birds, policy, {}) == [line]
 
 
+STEPS = {
+    "method": {"name": "fedgrasp", "consensus": "tangent", "personal_epochs": 0},
+    "model": {"backbone": "small-cnn", "width": 4, "subspaces": {"depth": 8, "hidden": 8}},
+}
+BY_SITE = {"epsilon": 4.0, "delta": 1e-4}
+
+
+@pytest.mark.parametrize("name", ["client-dp", "subspace-dp"])
+def test_noise_that_is_distributed_counts_as_a_proof_and_that_of_the_server_does_not(name, birds):
+    """Was refused as the coordinator's own noise, so no site with a policy could take part."""
+
+    def terms(where):
+        options = {**BY_SITE, "where": where}
+        more = {"level": "site", "clip": 1.0} if name == "subspace-dp" else {}
+        release = {"defenses": [name], name: {**options, **more}}
+        release["secure_sum"] = where == "distributed"
+        return {**(STEPS if more else {"model": GROUP}), "release": release}
+
+    policy = SitePolicy(epsilon=4, delta=1e-4, units=("site",))
+    assert breaches(birds, policy, terms("distributed")) == []
+    assert breaches(birds, policy, terms("sum")) == ["epsilon"]
+    assert breaches(birds, SitePolicy(epsilon=3), terms("distributed")) == ["epsilon"]
+    assert breaches(birds, SitePolicy(units=("image",)), terms("distributed")) == ["units"]
+
+
 def test_given_noise_is_counted_as_the_epsilon_it_costs(birds):
     """Terms without a target could spend anything: refuted by noise that is let through."""
 

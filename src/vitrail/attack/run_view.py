@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from vitrail.attack.choice import Choice
 from vitrail.attack.scene import Scene
-from vitrail.attack.server_view import ServerView, SiteAnswer, check_visible, read_answers
+from vitrail.attack.server_view import MODEL, ServerView, SiteAnswer, check_visible, read_answers
 from vitrail.attack.shared_images.shared_table import SharedTable, read_shared
 from vitrail.attack.threat_model import Sees
 from vitrail.attack.view import View
@@ -63,6 +64,37 @@ class RunView(View):
                 flat = torch.cat(parts)
                 changes[site] = changes[site] + flat if site in changes else flat
         return changes
+
+    def list_sites(self) -> tuple[str, ...]:
+        """Everybody on the roster."""
+        return self.run.sites
+
+    def list_round_changes(self) -> dict[str, list[dict[str, Tensor]]]:
+        """By site and round; a run with secure sums has none of a single site."""
+        recording = Recording(self.run.folder.server)
+        changes: dict[str, list[dict[str, Tensor]]] = {}
+        for round_ in recording.rounds():
+            sent = recording.read_sent(round_)
+            for site in recording.sites(round_):
+                got = recording.read_received(round_, site).update.tensors
+                moved = {
+                    n: t.double() - sent[n] if n in sent else t.double() for n, t in got.items()
+                }
+                changes.setdefault(site, []).append(moved)
+        return changes
+
+    def list_model_changes(self) -> list[dict[str, Tensor]]:
+        """From message to message, and from the last one to the model at the end."""
+        recording = Recording(self.run.folder.server)
+        models = [recording.read_sent(round_) for round_ in recording.rounds()]
+        network = self.global_network()
+        if network is not None:
+            models.append({f"{MODEL}{n}": t for n, t in network.state_dict().items()})
+        moving = [n for n, t in models[0].items() if n.startswith(MODEL) and t.is_floating_point()]
+        return [
+            {n: after[n].double() - before[n].double() for n in moving if n in after}
+            for before, after in pairwise(models)
+        ]
 
     def shared_images(self) -> SharedTable:
         """What the chosen sites shared, in the round in which it was shared."""

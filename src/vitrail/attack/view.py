@@ -43,6 +43,19 @@ class View:
         rounds, in the order of the network's parameters."""
         self._refuse("update")
 
+    def list_sites(self) -> tuple[str, ...]:
+        """The names of all sites of the run."""
+        self._refuse("list of sites")
+
+    def list_round_changes(self) -> dict[str, list[dict[str, Tensor]]]:
+        """By site: what it sent in each recorded round, by name, as changes of what was sent to
+        it; what travels beside the model as it is."""
+        self._refuse("update")
+
+    def list_model_changes(self) -> list[dict[str, Tensor]]:
+        """How the global model changed in each recorded round, by name."""
+        self._refuse("recorded round")
+
     def shared_images(self) -> SharedTable:
         """The images that sites shared, with how they were made."""
         self._refuse("shared image")

@@ -58,6 +58,13 @@ def make_terms(config: Config) -> Terms:
             where="release.dp-sgd.canaries",
             hint="Leave them out, and audit the same settings in a simulation.",
         )
+    if config.release.options.get("client-dp", {}).get("canary_sites"):
+        raise ConfigError(
+            "canary sites are for simulations: a real site would send a direction that everybody "
+            "knows, and nothing of its images",
+            where="release.client-dp.canary_sites",
+            hint="Leave them out, and audit the same settings in a simulation.",
+        )
     if config.model.weights not in PACKAGED_WEIGHTS:
         raise ConfigError(
             "a weights file of the coordinator is not at the sites",

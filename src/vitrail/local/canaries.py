@@ -1,11 +1,14 @@
 """Canaries of a privacy audit: made-up examples whose gradient is the clip in one number alone.
 
 Each is there by a coin of its own and then takes part in a step as an image would. Whoever sees the
-released model guesses the coins (`vitrail attack --attacks canary`).
+released model guesses the coins (`vitrail attack --attacks canary`). Where whole sites are
+protected, canaries are sites that send a random direction instead of what they trained.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,3 +50,23 @@ def find_places_key(seed: int, site: str) -> Key:
 def draw_places(count: int, total: int, key: Key) -> Tensor:
     """The number of the model that each canary moves, no two the same where there are enough."""
     return torch.from_numpy(key.numpy().choice(total, count, replace=count > total))
+
+
+def is_canary_site(seed: int, site: str, share: float) -> bool:
+    """Whether a site is a canary: a public coin of this chance, known in simulation only."""
+    coin = derive_server_key(seed).at("canary sites", site).numpy().random()
+    return bool(coin < share)
+
+
+def draw_direction(
+    seed: int, site: str, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Tensor]:
+    """A canary site's direction over some tensors: uniform over all of length 1, in float64; the
+    same in all rounds."""
+    key = derive_server_key(seed).at("canary sites", site, "direction")
+    drawn = {
+        name: torch.from_numpy(np.asarray(key.at(name).numpy().standard_normal(shape)))
+        for name, shape in shapes.items()
+    }
+    length = math.sqrt(sum(float(part.square().sum()) for part in drawn.values()))
+    return {name: part / length for name, part in drawn.items()} if length else drawn

@@ -10,6 +10,7 @@ import torch
 from vitrail.attack.attack import ATTACKS, Attack
 from vitrail.attack.findings import Findings
 from vitrail.attack.job import Job
+from vitrail.attack.membership import site_canary
 from vitrail.attack.view import View
 from vitrail.errors import RunError
 from vitrail.local.canaries import draw_places, find_places_key, toss_coins
@@ -46,22 +47,27 @@ class CanaryAudit:
 
 @ATTACKS.register("canary")
 class CanaryAttack(Attack):
-    """Ranks canaries by how far their number moved; the first are guessed in, the last out."""
+    """Ranks canaries by how far their number moved; the first are guessed in, the last out. Where
+    canaries are sites, an estimate from how far the release points their way."""
 
-    summary = "a lower bound on epsilon from canaries that dp-sgd was told to hide"
-    paper = "Steinke, Nasr, Jagielski 2023, arXiv:2305.08846"
+    summary = "epsilon from canaries: a bound for dp-sgd, an estimate for client-dp"
+    paper = "Steinke, Nasr, Jagielski 2023, arXiv:2305.08846; Andrew et al. 2023, arXiv:2302.03098"
     needs = "updates"
 
     def run(self, view: View, job: Job) -> Findings:
         """One audit a site; the coins are those of a simulation, for scoring only."""
         del job
+        of_sites = view.config.release.options.get(site_canary.MECHANISM, {})
+        if of_sites.get(site_canary.SHARE):
+            return Findings(audits=(site_canary.estimate_from_sites(view),))
         options = view.config.release.options.get(MECHANISM, {})
         count, guesses = int(options.get("canaries", 0)), int(options.get("guesses", 200))
         if not count:
             raise RunError(
                 "no canaries were declared in this run",
                 where=f"release.{MECHANISM}.canaries",
-                hint="Declare at least 1,000 of them, and run.record_updates = true.",
+                hint="Declare at least 1,000 of them, or canary_sites of client-dp, and "
+                "run.record_updates = true.",
             )
         seed, delta = view.config.run.seed, float(options.get("delta", 1e-5))
         audits = []

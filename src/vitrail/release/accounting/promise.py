@@ -18,6 +18,11 @@ DISTRIBUTED = "the server with {colluding} of the sites in a sum, and everybody 
 _SLACK = 1e-6  # of a target, for the last bit of a calibrated noise
 
 
+def hides_from_server(against: str) -> bool:
+    """Whether the server is among those who may look: alone, or with some of the sites."""
+    return against == SERVER or against.startswith(DISTRIBUTED.partition("{")[0])
+
+
 def check_delta(delta: float, examples: Mapping[str, int], where: str) -> None:
     """Refuse a delta of at least 1/n: giving away one of a site's n images would be allowed."""
     for site, count in examples.items():

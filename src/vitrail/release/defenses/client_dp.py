@@ -8,16 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from pydantic import NonNegativeInt
+from pydantic import Field, NonNegativeInt
 from torch import Tensor
 
 from vitrail.config.added_keys import added
 from vitrail.config.schema import Positive
 from vitrail.errors import ConfigError
 from vitrail.grid_noise import add_noise
+from vitrail.local.canaries import draw_direction, is_canary_site
 from vitrail.local.session import Context, Metrics, Site
 from vitrail.release.accounting.accountant import AccountantName, Event
 from vitrail.release.accounting.discrete_sum import compute_distributed_noise
@@ -35,6 +36,7 @@ from vitrail.release.update import Update
 
 VARIANCE = "running_var"
 GRID_STEP = 2.0**-32  # of the numbers in a secure sum
+LEAST_CANARIES = 10
 SUMMABLE_RULES = ("mean", "uniform")  # rules under which a site moves the sum by its change
 
 
@@ -48,6 +50,10 @@ class ClientDpOptions(Budget):
     distributed: each site adds its share inside a secure sum, and nobody is trusted with it."""
     colluding: NonNegativeInt = added(0)
     """How many sites of a sum may tell the server their noise, where it is distributed."""
+    canary_sites: Annotated[float, Field(ge=0, le=1)] = added(0.0)
+    """The share of sites, each by a coin, that send a random direction as long as the clip instead
+    of what they trained: canaries of an audit, at least 10. They cost accuracy. `vitrail attack
+    RUN --attacks canary` estimates an epsilon from them."""
 
 
 @DEFENSES.register("client-dp")
@@ -78,6 +84,10 @@ class ClientDp(PrivateDefense):
             return update, {}
         base = get_received(update, site)
         change = {name: t.double() - base[name] for name, t in update.tensors.items()}
+        if self._is_canary(site.name):
+            shapes = {name: tuple(t.shape) for name, t in change.items()}
+            direction = draw_direction(self.setting.config.run.seed, site.name, shapes)
+            change = {name: self.options.clip * t for name, t in direction.items()}
         if not is_finite(change):  # that it broke must not show
             change = {name: torch.zeros_like(t) for name, t in change.items()}
         before = compute_norm(change)
@@ -97,6 +107,11 @@ class ClientDp(PrivateDefense):
             **compute_noise_metrics(noise, min(before, self.options.clip)),
             **more,
         }
+
+    def _is_canary(self, site: str) -> bool:
+        """Whether a site of a simulation is a canary of an audit."""
+        share = self.options.canary_sites
+        return bool(share) and is_canary_site(self.setting.config.run.seed, site, share)
 
     def promise(self, update: Update, site: Site, ctx: Context) -> Promise | None:
         """One Gaussian release of sensitivity `clip`, over everything that leaves."""
@@ -137,6 +152,7 @@ class ClientDp(PrivateDefense):
         super().check(setting)
         check_touches(self, setting)
         self.check_base(setting)
+        self._check_canaries(setting)
         fields = [field for stage in setting.stages for field in stage.schema.up]
         whole = [field for field in fields if not field.dtype.is_floating_point]
         if whole:
@@ -162,6 +178,17 @@ class ClientDp(PrivateDefense):
                 "can still move the result by more than its clip",
                 where=f"release.{self.name}.where",
                 hint='Set where = "site", or aggregate.rule = "mean".',
+            )
+
+    def _check_canaries(self, setting: Setting) -> None:
+        """Refuse an audit of so few canaries that its figure would say nothing."""
+        canaries = sum(self._is_canary(site) for site in setting.examples)
+        if self.options.canary_sites and setting.examples and canaries < LEAST_CANARIES:
+            raise ConfigError(
+                f"an estimate needs at least {LEAST_CANARIES} canary sites, and the coins make it "
+                f"{canaries} of {len(setting.examples)}",
+                where=f"release.{self.name}.canary_sites",
+                hint="Raise it, or let the simulation have more sites.",
             )
 
 
