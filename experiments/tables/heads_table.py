@@ -17,6 +17,7 @@ from experiments.tables.heads_results import HeadsResults, Place, digest_cell
 from experiments.tables.heads_text import describe_heads
 from experiments.tables.personal_variants import PersonalAnswers, choose_personal
 from vitrail.config.load import Loaded
+from vitrail.data.kept_images import keep_images
 from vitrail.engine.workers.processes import WorkerProcesses
 from vitrail.files import write_json
 from vitrail.methods import METHODS
@@ -42,7 +43,7 @@ def build_heads_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
     chosen = _choose_personal(grid, tuned, folder)
     results = HeadsResults.open(folder / RESULTS)
     cells = make_cells(grid)
-    with WorkerProcesses() as crew:
+    with WorkerProcesses() as crew, keep_images():
         for number, cell in enumerate(cells):
             for name, row in tuned.items():
                 layers = (read_tune_config(grid).rows[name], row.setting)

@@ -16,6 +16,7 @@ from torch import Tensor
 from experiments.tables.markdown import to_markdown
 from vitrail.config.hostile_section import Hostile
 from vitrail.config.load import Loaded
+from vitrail.data.kept_images import keep_images
 from vitrail.engine.alarms import ALARM_FILE, find_alarmed, read_alarms
 from vitrail.engine.federation import Federation, load_federation
 from vitrail.engine.workers.processes import WorkerProcesses
@@ -121,7 +122,7 @@ def build_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
     """Play what is missing; a table of accuracy and success by rule and attack."""
     cells, results = make_cells(grid), []
     seen: dict[bytes, Tensor] = {}
-    with WorkerProcesses() as crew:
+    with WorkerProcesses() as crew, keep_images():
         for number, cell in enumerate(cells):
             path = folder / cell.name
 

@@ -5,24 +5,28 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from vitrail.config.debias_section import Debias
 from vitrail.config.load import Loaded
+from vitrail.config.schema import Data
 from vitrail.data.bias.inject import Side, inject
 from vitrail.data.duplicates import group_duplicates
 from vitrail.data.harmonize import harmonize_sites
 from vitrail.data.image_set import ImageSet
+from vitrail.data.kept_images import load_kept
 from vitrail.data.load_images import load_with_problems
 from vitrail.data.partition.partition import SiteRows, make_partition
 from vitrail.data.patients import PatientCount, count_patients
+from vitrail.data.records import Problem
 from vitrail.errors import ConfigError, DataError, suggest_name
 from vitrail.methods import METHODS
 from vitrail.poisoning.poison_images import poison_images
 from vitrail.registry import load_plugins
-from vitrail.rng import derive_server_key
+from vitrail.rng import Key, derive_server_key
 
 POOLED = "pooled"
 Pin = Callable[[ImageSet], ImageSet]
@@ -85,8 +89,7 @@ def assemble(loaded: Loaded, pin: Pin | None = None) -> Federation:
     config = loaded.config
     load_plugins(config.run.plugins, loaded.base, loaded.stored)
     key = derive_server_key(config.run.seed)
-    images, problems = load_with_problems(config.data, loaded.base, key.at("data"))
-    images = group_duplicates(images if pin is None else pin(images), config.data)
+    images, problems = _load_images(config.data, loaded.base, key.at("data"), pin)
     parts = make_partition(images, config.partition, config.data, key.at("partition"))
     sites = {site.name: site for site in parts.sites}
     if SERVER in sites:
@@ -116,6 +119,18 @@ def assemble(loaded: Loaded, pin: Pin | None = None) -> Federation:
     images = harmonize_sites(images, tuple(sites.values()), config.debias)
     skipped, server = len(problems), parts.server_test
     return Federation(images, sites, server, regions, skipped, original, parts.left_out)
+
+
+def _load_images(
+    data: Data, base: Path, key: Key, pin: Pin | None
+) -> tuple[ImageSet, list[Problem]]:
+    """The images with their copies known, and what was wrong with them."""
+
+    def load() -> tuple[ImageSet, list[Problem]]:
+        images, problems = load_with_problems(data, base, key)
+        return group_duplicates(images if pin is None else pin(images), data), problems
+
+    return load() if pin is not None else load_kept(data, base, key, load)
 
 
 def _drop_left_out(

@@ -13,6 +13,7 @@ from typing import Any
 
 from vitrail.config.load import Loaded, flatten, load, parse
 from vitrail.config.schema import Config
+from vitrail.data.kept_images import keep_images
 from vitrail.engine.resolve_config import fingerprint_run
 from vitrail.engine.run import OnRound, resume, start
 from vitrail.engine.storage.run_folder import RunFolder
@@ -106,7 +107,7 @@ def run_sweep(
 ) -> list[Path]:
     """Run the grid. Finished cells are skipped, interrupted ones resumed, changed ones refused."""
     grid = make_cells(loaded)
-    with WorkerProcesses() as crew:
+    with WorkerProcesses() as crew, keep_images():
         for number, cell in enumerate(grid):
             begin = partial(on_cell, number, len(grid), cell.name)
             ensure_run(cell.loaded, out / cell.name, begin, crew)

@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError
 
 from vitrail.config.load import Loaded, flatten, parse, to_config_error
 from vitrail.config.section import Count, Section
+from vitrail.data.kept_images import keep_images
 from vitrail.engine.workers.processes import WorkerProcesses
 from vitrail.errors import ConfigError, RunError
 from vitrail.files import write_json
@@ -142,7 +143,7 @@ def tune_rows(loaded: Loaded, folder: Path, on_cell: OnCell) -> dict[str, TunedR
     """
     tune = read_tune_config(loaded)
     frozen = _read_frozen(folder / FROZEN)
-    with WorkerProcesses() as crew:
+    with WorkerProcesses() as crew, keep_images():
         for name in tune.rows:
             digest = _digest_search(loaded, tune, name)
             if name in frozen and frozen[name]["digest"] != digest:
