@@ -211,7 +211,7 @@ class StiefelPlain(Stiefel):
 class _PerSiteMean(PerSiteRule):
     """A mean of subspaces that must see every site's."""
 
-    how: Literal["iterative", "karcher"]
+    how: Literal["exact", "iterative", "karcher"]
     merges = False
 
     def __init__(self, group: Group, options: Aggregate) -> None:
@@ -240,6 +240,14 @@ class _PerSiteMean(PerSiteRule):
             metrics["iterations_max"] = float(consensus.iterations.max())
             metrics["converged"] = float(consensus.converged.double().mean())
         return tensors, metrics
+
+
+@RULES.register("grassmann-thin")
+class GrassmannThin(_PerSiteMean):
+    """The exact mean from the sites' frames side by side, n x (sites p) numbers a class, where
+    projectors of n (n + 1) / 2 would be too many: patches with all channels of a backbone."""
+
+    how = "exact"
 
 
 @RULES.register("grassmann-iterative")

@@ -48,7 +48,14 @@ class Subspaces(Section):
     scale: Positive = 8.0
     """That length; its square is the largest score."""
     gain: Positive = added(1.0)
-    """Factor on the add-on layers' first weights, for fedgrasp; with normalize = none, try 0.2."""
+    """Factor on the add-on layers' first weights, for fedgrasp; with normalize = none, try 0.2.
+    Without such layers: on the patches."""
+    neck: Literal["convolutions", "none"] = added("convolutions")
+    """The add-on layers, for fedgrasp; none: patches are the backbone's, with all its channels,
+    and nothing but frames is trained on a frozen one. Set method.consensus = "thin" with it."""
+    lift: NonNegative = added(0.0)
+    """A constant channel beside those of a patch, for fedgrasp: subspaces are affine, of one
+    dimension less. 0: none."""
     activation: Literal["none", "sigmoid"] | None = None
     """After the add-on layers; left out: none for fedgrasp, sigmoid for tesnet."""
     compactness: NonNegative = 0.8

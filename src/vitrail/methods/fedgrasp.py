@@ -26,6 +26,7 @@ from vitrail.release import message
 
 _RULES = {
     "exact": "grassmann",
+    "thin": "grassmann-thin",
     "iterative": "grassmann-iterative",
     "karcher": "karcher",
     "median": "grassmann-median",
@@ -38,18 +39,21 @@ class GraspOptions(Options):
     """`weights` says how much a site counts; `class-counts` counts a site for each class by its
     images of that class and discloses the label histogram of every site to the server.
 
-    `consensus` is the mean of subspaces: the closed form, the paper's Algorithm 1, the geodesic
-    mean; what stands hostile sites, the median or the mean without the farthest, where
-    `class-counts` lets only sites vote for a class that hold it; or `tangent`, one step along the
-    mean of the sites' steps, which takes the least noise. At the end each site tunes G for
-    `personal_epochs` at the rate `personal_lr`; 0 epochs leave it the identity. `start` is where
-    subspaces begin: `random`, or `patches`, one round more in which sites agree on what their
-    images' patches span.
+    `consensus` is the mean of subspaces: the closed form from the sum of projectors (`exact`) or
+    from the frames themselves (`thin`, for patches of many channels; it must see every site's),
+    the paper's Algorithm 1, the geodesic mean; what stands hostile sites, the median or the mean
+    without the farthest, where `class-counts` lets only sites vote for a class that hold it; or
+    `tangent`, one step along the mean of the sites' steps, which takes the least noise. At the end
+    each site tunes G for `personal_epochs` at the rate `personal_lr`; 0 epochs leave it the
+    identity. `start` is where subspaces begin: `random`, or `patches`, one round more in which
+    sites agree on what their images' patches span.
     """
 
     start: Literal["random", "patches"] = "random"
     weights: Literal["uniform", "examples", "class-counts"] = "uniform"
-    consensus: Literal["exact", "iterative", "karcher", "median", "trimmed", "tangent"] = "exact"
+    consensus: Literal[
+        "exact", "thin", "iterative", "karcher", "median", "trimmed", "tangent"
+    ] = "exact"
     personal_epochs: Annotated[int, Field(ge=0)] = 10
     personal_lr: Annotated[float, Field(gt=0)] = 1e-3
 

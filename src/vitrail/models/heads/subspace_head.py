@@ -17,7 +17,7 @@ from vitrail.models.heads.part_head import PartHead, Piece
 from vitrail.models.heads.subspace_layers import (
     compute_coordinates,
     draw_starting_frames,
-    make_bottleneck,
+    make_neck,
 )
 
 _TOP = 20
@@ -27,7 +27,8 @@ class SubspaceHead(PartHead):
     """Scores s_c = mean over the top patches of |U_c^T z|^2, and logits G s.
 
     `frames` [classes, n, p] hold a basis of each class's subspace, `weight` [classes, classes]
-    is G, which starts at the identity.
+    is G, which starts at the identity. Of lifted patches the energy of the constant channel alone
+    is taken off every score: it is the same for all classes and says nothing.
     """
 
     prototypes = ("frames",)
@@ -37,12 +38,14 @@ class SubspaceHead(PartHead):
     weight: Tensor
     owner: Tensor
 
-    def __init__(self, classes: int, options: Subspaces) -> None:
+    def __init__(self, classes: int, options: Subspaces, depth: int | None = None) -> None:
         super().__init__()
         self.options = options
         where = "model.subspaces.dimension"
+        depth = options.depth if depth is None else depth
+        lifted = options.lift > 0
         self.frames = nn.Parameter(
-            draw_starting_frames(classes, options.depth, options.dimension, where)
+            draw_starting_frames(classes, depth, options.dimension, where, lifted)
         )
         self.weight = nn.Parameter(torch.eye(classes))
         self.register_buffer("owner", torch.arange(classes))
@@ -52,10 +55,12 @@ class SubspaceHead(PartHead):
         return torch.ones_like(self.owner, dtype=torch.bool)
 
     def maps(self, z: Tensor) -> Tensor:
-        """The energy of every patch in every subspace, [N, classes, H, W]."""
+        """The energy of every patch in every subspace, [N, classes, H, W]; of lifted patches how
+        much more it is than that of the constant alone."""
         if self.options.normalize == "l2":
             z = self.options.scale * F.normalize(z, dim=1)
-        return compute_coordinates(z, self.frames).square().sum(2)
+        energies = compute_coordinates(z, self.frames).square().sum(2)
+        return energies - self.options.lift**2 if self.options.lift else energies
 
     def measure(self, z: Tensor) -> Outputs:
         """The classes' scores, [N, classes], and as `shares` what of their patches' energy lies in
@@ -66,7 +71,8 @@ class SubspaceHead(PartHead):
             return {"scores": scores, "shares": scores / self.options.scale**2}
         lengths = z.square().sum(1).flatten(1).clamp_min(1e-24)  # [N, positions]
         lengths = lengths[:, None].expand(-1, len(self.owner), -1).gather(2, best.indices)
-        return {"scores": scores, "shares": (best.values / lengths).mean(2)}
+        energies = best.values + self.options.lift**2 if self.options.lift else best.values
+        return {"scores": scores, "shares": (energies / lengths).mean(2)}
 
     def compute_logits(self, measured: Outputs) -> Outputs:
         """G s."""
@@ -137,4 +143,11 @@ class SubspaceHead(PartHead):
 def fedgrasp(channels: int, classes: int, model: Model) -> tuple[nn.Module, Head]:
     """Two 1x1 convolutions, by default without an activation, and subspaces on top."""
     options = model.subspaces
-    return make_bottleneck(channels, options), SubspaceHead(classes, options)
+    if options.lift and options.normalize == "l2":
+        raise ConfigError(
+            "patches of one length have no place for a constant channel",
+            where="model.subspaces.lift",
+            hint='Set model.subspaces.normalize = "none".',
+        )
+    neck, depth = make_neck(channels, options)
+    return neck, SubspaceHead(classes, options, depth)

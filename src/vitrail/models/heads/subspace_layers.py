@@ -12,6 +12,7 @@ from vitrail.config.schema import Subspaces
 from vitrail.errors import ConfigError
 from vitrail.geometry import orthonormalize
 from vitrail.models.heads.addon import initialize
+from vitrail.models.heads.lifted_patches import LiftedPatches, draw_lifted_frames
 
 
 class FusedConvolutions(nn.Sequential):
@@ -36,6 +37,18 @@ class FusedConvolutions(nn.Sequential):
         return z
 
 
+def make_neck(channels: int, options: Subspaces) -> tuple[nn.Module, int]:
+    """What makes patches of features, and how many channels they have then: two convolutions or
+    none, and a constant channel if asked for."""
+    if options.neck == "none":
+        lifted = LiftedPatches(options.gain, options.lift)
+        return lifted, channels + (1 if options.lift else 0)
+    neck = make_bottleneck(channels, options)
+    if options.lift:
+        neck.add_module("lifted", LiftedPatches(1.0, options.lift))
+    return neck, options.depth + (1 if options.lift else 0)
+
+
 def make_bottleneck(channels: int, options: Subspaces) -> nn.Sequential:
     """Two 1x1 convolutions to the depth of a patch, with a width of their own between them.
 
@@ -53,8 +66,11 @@ def make_bottleneck(channels: int, options: Subspaces) -> nn.Sequential:
     return neck
 
 
-def draw_starting_frames(classes: int, n: int, p: int, where: str) -> Tensor:
-    """Frames [classes, n, p]: Q of one Gaussian from the generator in force.
+def draw_starting_frames(
+    classes: int, n: int, p: int, where: str, lifted: bool = False
+) -> Tensor:
+    """Frames [classes, n, p]: Q of one Gaussian from the generator in force; of lifted patches
+    those that begin at the constant channel.
 
     That generator is seeded by the server's key, so every site starts with the same ones.
     """
@@ -64,6 +80,8 @@ def draw_starting_frames(classes: int, n: int, p: int, where: str) -> Tensor:
             where=where,
             hint=f"At most {n}, or more channels (depth).",
         )
+    if lifted:
+        return draw_lifted_frames(classes, n, p)
     return orthonormalize(torch.randn(classes, n, p))
 
 
