@@ -104,8 +104,9 @@ def test_one_site_alone_agrees_with_itself(tiny):
 
 def test_consensus_options_give_nearby_subspaces(tiny):
     runs = {c: tiny(c, **subspace(method={"consensus": c}, run={"rounds": 1})) for c in
-            ("exact", "iterative", "karcher")}  # fmt: skip
+            ("exact", "thin", "iterative", "karcher")}  # fmt: skip
     frames = {c: r.model().network.head.frames.detach() for c, r in runs.items()}
+    assert grassmann.projection_distance(frames["exact"], frames["thin"]).max() < 1e-5
     assert grassmann.projection_distance(frames["exact"], frames["iterative"]).max() < 1e-3
     assert 0 < grassmann.projection_distance(frames["exact"], frames["karcher"]).max() < 0.5
 
@@ -133,6 +134,21 @@ def test_class_counts_are_declared_and_say_what_they_disclose(tiny):
     lines = [json.loads(x) for x in (run.path / f"sites/{run.sites[0]}/ledger.jsonl").open()]
     declared = [x for x in lines if x["kind"] == "declaration"]
     assert any(name == CLASS_COUNTS for x in declared for name, *_ in x["tensors"])
+
+
+def test_affine_subspaces_send_frames_and_nothing_else(tiny):
+    lifted = {"neck": "none", "normalize": "none", "lift": 20.0, "gain": 2.0, "dimension": 2}
+    run = tiny(
+        **subspace(
+            method={"consensus": "thin"},
+            model={"subspaces": lifted, "frozen": True},
+            run={"rounds": 1, "record_updates": True},
+        )
+    )
+    up = [t for name, t in sent(run).items() if "site" in name]
+    assert len(up) == 4 and all(set(t) == {FRAMES} for t in up)
+    channels = run.model().network.channels
+    assert up[0][FRAMES].shape[1:] == (channels + 1, 2)
 
 
 def test_personalize_later_makes_the_same_head_and_leaves_the_global_model(tiny):

@@ -12,7 +12,9 @@ from torch import Tensor
 from vitrail.aggregate.subspace_rules import AGREEMENT, CLASS_COUNTS, DISTANCE
 from vitrail.aggregate.sums import Sums
 from vitrail.config import schema
+from vitrail.config.added_keys import added
 from vitrail.errors import ConfigError
+from vitrail.local.label_histogram import count_labels, tell_private_histogram
 from vitrail.local.phases.class_spans import Spans
 from vitrail.local.phases.subspace_distance import Distance, keep_sent
 from vitrail.local.phases.tune_head import Personalize
@@ -37,7 +39,8 @@ _RULES = {
 
 class GraspOptions(Options):
     """`weights` says how much a site counts; `class-counts` counts a site for each class by its
-    images of that class and discloses the label histogram of every site to the server.
+    images of that class and discloses the label histogram of every site to the server, unless
+    `counts_epsilon` is the budget that it leaves under, once and with noise.
 
     `consensus` is the mean of subspaces: the closed form from the sum of projectors (`exact`) or
     from the frames themselves (`thin`, for patches of many channels; it must see every site's),
@@ -51,9 +54,10 @@ class GraspOptions(Options):
 
     start: Literal["random", "patches"] = "random"
     weights: Literal["uniform", "examples", "class-counts"] = "uniform"
-    consensus: Literal[
-        "exact", "thin", "iterative", "karcher", "median", "trimmed", "tangent"
-    ] = "exact"
+    counts_epsilon: Annotated[float, Field(gt=0)] | None = added(None)
+    consensus: Literal["exact", "thin", "iterative", "karcher", "median", "trimmed", "tangent"] = (
+        "exact"
+    )
     personal_epochs: Annotated[int, Field(ge=0)] = 10
     personal_lr: Annotated[float, Field(gt=0)] = 1e-3
 
@@ -69,6 +73,8 @@ class GraspOptions(Options):
                 'steps away from random subspaces have no mean: start = "patches" needs another '
                 'consensus than "tangent"'
             )
+        if self.counts_epsilon is not None and self.weights != "class-counts":
+            raise ValueError('counts_epsilon needs weights = "class-counts": no counts leave else')
         return self
 
 
@@ -137,8 +143,9 @@ class FedGraSP(Method):
         keep_sent(site)
         if not self._by_class:
             return {}
-        labels = site.inputs.targets(site.rows.train)
-        counts = torch.bincount(labels, minlength=ctx.classes)
+        epsilon = self.options.counts_epsilon
+        exact = epsilon is None
+        counts = count_labels(site, ctx) if exact else tell_private_histogram(site, ctx, epsilon)
         return {CLASS_COUNTS: counts.to(torch.float32)}
 
     def close(self, server: Server, sums: Sums, ctx: Context) -> Metrics:

@@ -66,9 +66,7 @@ def make_bottleneck(channels: int, options: Subspaces) -> nn.Sequential:
     return neck
 
 
-def draw_starting_frames(
-    classes: int, n: int, p: int, where: str, lifted: bool = False
-) -> Tensor:
+def draw_starting_frames(classes: int, n: int, p: int, where: str, lifted: bool = False) -> Tensor:
     """Frames [classes, n, p]: Q of one Gaussian from the generator in force; of lifted patches
     those that begin at the constant channel.
 
