@@ -33,6 +33,7 @@ class ImageSet:
     sizes: npt.NDArray[np.int32] | None = None  # [N, 2], original width and height
     findings: tuple[frozenset[str], ...] | None = None  # all labels of a multi-label image
     extra: Mapping[str, Array] = field(default_factory=dict)  # other columns, row by row
+    places: npt.NDArray[np.int64] | None = None  # of each image among the source's records
     bits: int | None = None  # that deep values were read with; None where no image is deep
     public: bool = False  # embedded data: may be shown to anybody
 
@@ -56,6 +57,7 @@ class ImageSet:
             groups=pick(self.groups),
             boxes=pick(self.boxes),
             sizes=pick(self.sizes),
+            places=pick(self.places),
             findings=None if self.findings is None else tuple(self.findings[i] for i in rows),
             extra={name: column[rows] for name, column in self.extra.items()},
         )

@@ -271,6 +271,7 @@ def _assemble(
         sizes=sizes,
         findings=kept.findings,
         extra=extra,
+        places=kept.rows,
     )
 
 

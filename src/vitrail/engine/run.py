@@ -285,6 +285,9 @@ class Engine:
                 self.folder.log(line)
             return 0
         begun = self.checkpoints.load(self.server, self.versions, self.identity)
+        noised = any(defense.noises_sums for defense in self.plan.defenses())
+        if noised and self.plan.config.run.checkpoint_every > 1:
+            self.checkpoints.check_sums(begun)
         self.folder.cut_back(begun)
         self.folder.log(f"resumed after round {begun}")
         return begun

@@ -1,9 +1,10 @@
 """What all runs together have spent on an image: one neighbor relation, one delta.
 
-Neighbors differ in one image (one patient, where patients are known) that is there or blank. What a
-run proved under another relation is converted, never mixed: a release for a whole site, which
-compares a site with one that sends nothing, bounds the change of one image by twice the clip, so it
-counts with half its noise; one image replaced by any other covers a blank one as it is. A release
+Neighbors differ in one image, or in all images of one patient where patients are known, that are
+there or blank. What a run proved under another relation is converted, never mixed: a release for a
+whole site, which compares a site with one that sends nothing, bounds the change of its images by
+twice the clip, so it counts with half its noise; one image replaced by any other covers a blank one
+as it is; a release for one image counts for so many as the patient has in that run. A release
 without a proof, or one that trusts the server, leaves no bound.
 """
 
@@ -14,11 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vitrail.grid_noise import reserve_delta
 from vitrail.release.accounting.accountant import Event, compute_epsilon
+from vitrail.release.accounting.group_privacy import compute_mixed_epsilon
 from vitrail.release.accounting.promise import NO_GUARANTEE, NOTHING, OUTSIDE
 from vitrail.release.defenses.defense import Defense
 from vitrail.release.defenses.private import PrivateDefense
 from vitrail.release.defenses.subspace_dp import CLIPPED_SITE
+from vitrail.release.patient_budgets import is_one_image
 
 Line = Mapping[str, Any]
 SITE_UNIT = "a whole site"
@@ -26,12 +30,15 @@ SITE_UNIT = "a whole site"
 
 @dataclass(frozen=True)
 class Spending:
-    """Gaussian events for one image that is there or blank, and pure or approximate epsilons of
-    other mechanisms beside them; `bounded` is False after a release without a proof."""
+    """Gaussian events for one image that is there or blank, those for `whole` patients or sites,
+    those for `groups` of so many images, and pure or approximate epsilons of other mechanisms
+    beside them; `bounded` is False after a release without a proof."""
 
     events: tuple[Event, ...] = ()
     others: tuple[tuple[float, float], ...] = ()  # (epsilon, delta)
     bounded: bool = True
+    whole: tuple[Event, ...] = ()
+    groups: tuple[tuple[int, Event], ...] = ()
 
     def join(self, other: Spending) -> Spending:
         """Both together."""
@@ -39,25 +46,55 @@ class Spending:
             (*self.events, *other.events),
             (*self.others, *other.others),
             self.bounded and other.bounded,
+            (*self.whole, *other.whole),
+            (*self.groups, *other.groups),
         )
+
+    def take_group(self, size: int) -> Spending:
+        """The same for `size` images together, as a patient has them in one run."""
+        if size < 2:
+            return self
+        others = tuple((size * e, _scale_delta(size, e, d)) for e, d in self.others)
+        groups = tuple((size, event) for event in self.events)
+        return replace(self, events=(), others=others, groups=(*self.groups, *groups))
 
     def compute_epsilon(self, delta: float) -> float:
         """What it comes to at `delta`: Gaussian events by the accountant, the others added."""
         rest = delta - math.fsum(d for _, d in self.others)
         if not self.bounded or rest <= 0:
             return math.inf
-        return compute_epsilon(self.events, rest) + math.fsum(e for e, _ in self.others)
+        plain = (*self.events, *self.whole)
+        if not self.groups:
+            gaussian = compute_epsilon(plain, rest)
+        else:
+            mixed: dict[int, list[Event]] = {1: list(plain)}
+            for size, event in self.groups:
+                mixed.setdefault(size, []).append(event)
+            gaussian = compute_mixed_epsilon(mixed, reserve_delta(rest))
+        return gaussian + math.fsum(e for e, _ in self.others)
 
     def to_json(self) -> dict[str, Any]:
         """As the lifetime ledger keeps it."""
         events = [[e.noise, e.rate, e.times] for e in self.events]
-        return {"events": events, "others": list(self.others), "bounded": self.bounded}
+        whole = [[e.noise, e.rate, e.times] for e in self.whole]
+        spent = {"events": events, "others": list(self.others), "bounded": self.bounded}
+        return {**spent, "whole": whole} if whole else spent
 
     @staticmethod
     def read(raw: Mapping[str, Any]) -> Spending:
         """From the lifetime ledger."""
-        events = tuple(Event(*event) for event in raw["events"])
-        return Spending(events, tuple((e, d) for e, d in raw["others"]), bool(raw["bounded"]))
+        return Spending(
+            tuple(Event(*event) for event in raw["events"]),
+            tuple((e, d) for e, d in raw["others"]),
+            bool(raw["bounded"]),
+            tuple(Event(*event) for event in raw.get("whole", ())),
+        )
+
+
+def _scale_delta(size: int, epsilon: float, delta: float) -> float:
+    """What a delta becomes for a group (Dwork and Roth 2014, theorem 2.2)."""
+    power = (size - 1) * epsilon
+    return min(1.0, size * math.exp(min(power, 700.0)) * delta) if delta else 0.0
 
 
 def convert_event(event: Event, unit: str, mechanism: str) -> Event:
@@ -78,12 +115,17 @@ def plan_spending(
     formal = [d for d in defenses if isinstance(d, PrivateDefense)]
     if not formal or kept or any(d.against() == OUTSIDE for d in formal):
         return Spending(bounded=False)
-    events = [
-        convert_event(event, defense.protects(), defense.name)
-        for defense in formal
-        for event in defense.plan_noise(site, count)
-    ]
-    return Spending(tuple(events))
+    total = Spending()
+    for defense in formal:
+        events = defense.plan_noise(site, count)
+        total = total.join(_sort_events(events, defense.protects(), defense.name))
+    return total
+
+
+def _sort_events(events: Iterable[Event], unit: str, mechanism: str) -> Spending:
+    """Events of one mechanism, by what they protect."""
+    converted = tuple(convert_event(event, unit, mechanism) for event in events)
+    return Spending(converted) if is_one_image(unit) else Spending(whole=converted)
 
 
 def read_spending(lines: Iterable[Line]) -> Spending:
@@ -92,11 +134,9 @@ def read_spending(lines: Iterable[Line]) -> Spending:
     for line in lines:
         guarantee = str(line.get("guarantee", NOTHING))
         for spend in line.get("spends", ()):
-            events = tuple(
-                convert_event(Event(*event), str(spend["unit"]), str(spend["mechanism"]))
-                for event in spend["events"]
-            )
-            total = total.join(Spending(events, bounded=spend["against"] != OUTSIDE))
+            events = [Event(*event) for event in spend["events"]]
+            spent = _sort_events(events, str(spend["unit"]), str(spend["mechanism"]))
+            total = total.join(replace(spent, bounded=spend["against"] != OUTSIDE))
         if line.get("kind") == "repeat":
             continue  # what it sends again is counted
         if guarantee.startswith(NO_GUARANTEE) or "not covered" in guarantee:

@@ -18,6 +18,7 @@ from vitrail.methods.base.server import Server
 from vitrail.models.network import Network
 
 KEEP = 3
+SUMS = "sums"  # under which a checkpoint says that no sum with noise was sent that it lacks
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Checkpoints:
             "accepted": versions.accepted,
             "assets": {name: asset.digest for name, asset in server.assets.items()},
             "holds": versions.holds,
+            SUMS: "sent after their checkpoint",
             **asdict(identity),
         }
         write_tensors(self.path(round_), {**model, **state}, meta)
@@ -105,6 +107,19 @@ class Checkpoints:
         server.assets = {n: self.assets.get(d) for n, d in meta.get("assets", {}).items()}
         versions.holds = {site: list(held) for site, held in meta.get("holds", {}).items()}
         return int(meta["round"])
+
+    def check_sums(self, round_: int) -> None:
+        """Refuse to go on from a checkpoint of an older version where sums have the server's noise:
+        rounds after it may have been sent, and would be added up again under fresh noise."""
+        _, meta = read_tensors(self.path(round_))
+        if SUMS not in meta:
+            raise RunError(
+                "this run was begun by an older version, which sent sums with noise before their "
+                "checkpoint: added up again they would get other noise, and two noises on one sum "
+                "hide less than one",
+                where=str(self.folder.parent.parent),
+                hint="Start a new run from this one's model (model.start).",
+            )
 
     def same_images(self, round_: int, now: str) -> bool:
         """Whether the sites' images are those of the run; older runs put public ones behind."""

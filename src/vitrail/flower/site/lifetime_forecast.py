@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
+from vitrail.data.original_bytes import read_original_bytes
 from vitrail.engine.federation import Federation
 from vitrail.engine.plan import Plan
-from vitrail.flower.site.lifetime_ledger import LifetimeLedger, Share, list_keys
+from vitrail.flower.site.lifetime_keys import ImageKeys, list_keys
+from vitrail.flower.site.lifetime_ledger import LifetimeLedger
+from vitrail.flower.site.lifetime_units import Share
 from vitrail.flower.site.policy import SitePolicy
 from vitrail.flower.site.policy_check import PolicyBreach
 from vitrail.flower.site.site_config import SiteConfig
+from vitrail.release.accounting.promise import SERVER
+from vitrail.release.defenses.private import PrivateDefense
 from vitrail.release.lifetime_spending import Spending, plan_spending
+from vitrail.rng import derive_server_key
 
 
 @dataclass(frozen=True)
@@ -21,22 +27,23 @@ class LifetimeForecast:
 
     ledger: LifetimeLedger
     data: str
-    keys: tuple[str, ...]
+    keys: ImageKeys
     plan: Spending
     shares: tuple[Share, ...]
-    by_patient: bool = False
+    against: tuple[str, ...] = ()
 
     def begin(self, run: str) -> None:
         """Count the run in full."""
-        self.ledger.begin(run, self.data, self.keys, self.plan)
+        self.ledger.begin(run, self.data, self.keys, self.plan, self.against)
 
     def compute_spent(self, delta: float) -> float:
-        """The most that was spent on one image before."""
+        """The most that was spent before on one image, or on all images of one patient."""
         return max((s.spending.compute_epsilon(delta) for s in self.shares), default=0.0)
 
     def compute_total(self, delta: float) -> float:
-        """The most that is spent on one image with this run."""
-        totals = [s.spending.join(self.plan) for s in self.shares] or [self.plan]
+        """The same with this run."""
+        totals = [s.spending.join(self.plan.take_group(s.planned)) for s in self.shares]
+        totals = totals or [self.plan]
         return max(total.compute_epsilon(delta) for total in totals)
 
     def find_breach(self, policy: SitePolicy) -> PolicyBreach | None:
@@ -57,13 +64,27 @@ class LifetimeForecast:
 
     def list_lines(self, policy: SitePolicy) -> list[str]:
         """What an operator is told before agreeing."""
-        delta = policy.lifetime_delta
-        unit = "one patient" if self.by_patient else "one image"
+        told = self.describe(policy)
         return [
-            f"over all runs here: epsilon {format_epsilon(self.compute_spent(delta))} is spent on "
-            f"{unit} (there or blank), {format_epsilon(self.compute_total(delta))} with this run, "
-            f"at delta {delta:g}, against the server and everybody after it"
+            f"over all runs here: epsilon {told['spent']} is spent on {told['unit']}, "
+            f"{told['with this run']} with this run, at delta {told['delta']:g}, against "
+            f"{told['against']}"
         ]
+
+    def describe(self, policy: SitePolicy) -> dict[str, Any]:
+        """What was spent over a lifetime and is with this run: on whom, against whom."""
+        delta = policy.lifetime_delta
+        most = max((s.planned for s in self.shares), default=1)
+        patient = f"one patient with all images (up to {most} in this run; there or blank)"
+        before = [name for share in self.shares for run in share.runs for name in run.against]
+        against = list(dict.fromkeys([*before, *self.against])) or [SERVER]
+        return {
+            "unit": patient if self.keys.complete else "one image (there or blank)",
+            "against": "; in other runs ".join(against),
+            "spent": format_epsilon(self.compute_spent(delta)),
+            "with this run": format_epsilon(self.compute_total(delta)),
+            "delta": delta,
+        }
 
 
 def format_epsilon(epsilon: float) -> str:
@@ -74,14 +95,13 @@ def format_epsilon(epsilon: float) -> str:
 def forecast_lifetime(config: SiteConfig, plan: Plan, federation: Federation) -> LifetimeForecast:
     """The forecast for the training images of a site."""
     rows, images = federation.sites[config.name].train, federation.images
-    base = config.file.parent / Path(str(plan.config.data.path or ""))
-    roots = (base, base.parent, config.file.parent)
-    ledger = LifetimeLedger(config)
-    keys = list_keys(images, rows, roots, config.secret())
+    data, key = plan.config.data, derive_server_key(plan.config.run.seed).at("data")
+    originals = read_original_bytes(images, rows, data, config.file.parent, key)
+    keys = list_keys(images, rows, originals, config.secret())
     kept = [f.name for s in plan.stages for f in s.schema.up_kept]
-    spending = plan_spending(plan.defenses(), kept, config.name, len(rows))
-    known = images.patients is not None and bool((images.patients[rows] != "").all())
-    data = f"{plan.config.data.source}:{plan.config.data.path or ''}"
-    return LifetimeForecast(
-        ledger, data, tuple(keys), spending, tuple(ledger.list_shares(keys)), known
-    )
+    defenses = plan.defenses()
+    spending = plan_spending(defenses, kept, config.name, len(rows))
+    ledger, named = LifetimeLedger(config), f"{data.source}:{data.path or ''}"
+    against = dict.fromkeys(d.against() for d in defenses if isinstance(d, PrivateDefense))
+    shares = tuple(ledger.list_shares(keys))
+    return LifetimeForecast(ledger, named, keys, spending, shares, tuple(against))

@@ -1,54 +1,30 @@
 """The lifetime ledger of a site, beside its secret: what every run may spend on which images.
 
 A line is written before anything of a run leaves, with the most that the run may spend; when the
-run is over, another line says what it did spend. So a folder that is lost counts in full. Images
-are known by salted digests of their files, patients by salted digests of their names. Copies that
-were encoded anew escape a digest of files; where patients are known, they are the better key.
+run is over, another line says what it did spend. So a folder that is lost counts in full. What
+images and patients are known by is `lifetime_keys`, whose budget it is `lifetime_units`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from vitrail.data.image_set import ImageSet
 from vitrail.engine.data_pins import PINS_FILE
 from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.errors import RunError
+from vitrail.flower.site.lifetime_keys import ImageKeys
+from vitrail.flower.site.lifetime_units import RunSpending, Share, group_units
 from vitrail.flower.site.site_config import FAREWELL_FILE, SiteConfig
-from vitrail.local.inputs import Rows
 from vitrail.release.ledger import Ledger
 from vitrail.release.ledger_chain import walk_chain
 from vitrail.release.lifetime_spending import Spending, read_spending
-from vitrail.rng import Key
+from vitrail.release.patient_budgets import find_largest_patient
 
 LIFETIME_FILE = "lifetime.jsonl"
-
-
-@dataclass(frozen=True)
-class RunSpending:
-    """One run: on which images, and what it spent or, as long as it is not over, may spend."""
-
-    run: str
-    data: str
-    keys: frozenset[str] | None  # None: a run from before there was this ledger, on any image
-    spending: Spending
-    over: bool = False
-
-
-@dataclass(frozen=True)
-class Share:
-    """Images that were in the same runs."""
-
-    images: int
-    runs: tuple[RunSpending, ...]
-    spending: Spending = field(default_factory=Spending)
 
 
 class LifetimeLedger:
@@ -58,13 +34,22 @@ class LifetimeLedger:
         self.config = config
         self.ledger = Ledger(config.folder / LIFETIME_FILE, durable=True)
 
-    def begin(self, run: str, data: str, keys: Iterable[str], plan: Spending) -> None:
+    def begin(
+        self, run: str, data: str, keys: ImageKeys, plan: Spending, against: Sequence[str] = ()
+    ) -> None:
         """Count a run in full, before anything of it leaves."""
         self.check()
         self.settle()
-        listed = sorted(set(keys))
         self.ledger.write(
-            {"kind": "begin", "run": run, "data": data, "images": listed, "plan": plan.to_json()}
+            {
+                "kind": "begin",
+                "run": run,
+                "data": data,
+                "images": sorted(keys.images),
+                "patients": dict(sorted(keys.patients.items())),
+                "against": list(against),
+                "plan": plan.to_json(),
+            }
         )
 
     def settle(self) -> None:
@@ -88,10 +73,21 @@ class LifetimeLedger:
         runs = []
         for at, line in enumerate(lines):
             if line["kind"] == "begin":
-                keys = None if line["images"] is None else frozenset(line["images"])
+                keys = None if line["images"] is None else Counter(line["images"])
                 spending = ends[at] if at in ends else self._read_open(line)
-                runs.append(RunSpending(line["run"], line["data"], keys, spending, at in ends))
+                largest = 1 if "patients" in line else self._find_largest(line["run"])
+                if largest is None:  # nobody can say any more how many images a patient had
+                    spending, largest = replace(spending, bounded=False), 1
+                more = (line.get("patients", {}), largest, tuple(line.get("against", ())))
+                run = RunSpending(line["run"], line["data"], keys, spending, at in ends, *more)
+                runs.append(run)
         return runs
+
+    def _find_largest(self, run: str) -> int | None:
+        """The most images of a patient in a run whose line of older versions does not say whose
+        its images are; None where its folder is gone."""
+        lines = self._read_run(self.config.run_folder(run).path)
+        return max(1, find_largest_patient(lines)) if lines else None
 
     def _read_open(self, line: Mapping[str, Any]) -> Spending:
         """The plan of a run that is not over; no bound once anything left without a proof."""
@@ -99,21 +95,9 @@ class LifetimeLedger:
         spent = read_spending(self._read_run(self.config.run_folder(line["run"]).path))
         return replace(plan, bounded=plan.bounded and spent.bounded)
 
-    def list_shares(self, keys: Sequence[str] | None = None) -> list[Share]:
-        """Images by the runs they were in: those of `keys`, or all that were in any run."""
-        runs = self.list_runs()
-        asked = keys if keys is not None else {k for run in runs for k in run.keys or ()}
-        groups: dict[tuple[int, ...], int] = {}
-        for key in set(asked):
-            inside = tuple(i for i, r in enumerate(runs) if r.keys is None or key in r.keys)
-            groups[inside] = groups.get(inside, 0) + 1
-        shares = []
-        for inside, count in groups.items():
-            total = Spending()
-            for i in inside:
-                total = total.join(runs[i].spending)
-            shares.append(Share(count, tuple(runs[i] for i in inside), total))
-        return shares
+    def list_shares(self, planned: ImageKeys | None = None) -> list[Share]:
+        """Images or patients by the runs they were in: those of a planned run, or of any."""
+        return group_units(self.list_runs(), planned)
 
     def check(self) -> None:
         """Refuse a ledger that was changed, or put back to before a run that is here."""
@@ -152,29 +136,6 @@ class LifetimeLedger:
 
     def _read_run(self, folder: Path) -> list[dict[str, Any]]:
         return SiteFolder(folder, self.config.name).ledger().lines()
-
-
-def list_keys(images: ImageSet, rows: Rows, roots: Sequence[Path], secret: Key) -> list[str]:
-    """The salted digest of each image's patient, or, where nobody says whose it is, of its file."""
-    key = secret.at("lifetime of an image").secret()
-    keys = []
-    for row in rows.tolist():
-        patient = "" if images.patients is None else str(images.patients[row])
-        kind, content = "patient", patient.encode()
-        if not patient:
-            kind, content = "image", _read_content(images, row, roots)
-        keys.append(hashlib.blake2b(kind.encode() + content, key=key, digest_size=12).hexdigest())
-    return keys
-
-
-def _read_content(images: ImageSet, row: int, roots: Sequence[Path]) -> bytes:
-    """The bytes of an image's file; of one without a file, its pixels as they were read."""
-    for root in roots:
-        path = root / str(images.names[row])
-        if path.is_file():
-            return path.read_bytes()
-    pixels = np.ascontiguousarray(images.images[row])
-    return json.dumps(pixels.shape).encode() + pixels.tobytes()
 
 
 def _refuse(why: str, path: Path) -> RunError:

@@ -194,6 +194,9 @@ class SiteServer:
             if forecast is not None:  # before the folder, and before anything leaves
                 forecast.begin(message.run)
             folder.create(loaded.config)
+            if forecast is not None:
+                ledger = SiteFolder(folder.path, self.config.name).ledger()
+                ledger.write({"kind": "lifetime", **forecast.describe(self.config.policy)})
         if not Checkpoints(folder.server).rounds():  # new, or killed before it was ready
             write_pins(site_run.federation.images, folder.path, self.config.secret())
             self._prepare_folder(site_run)

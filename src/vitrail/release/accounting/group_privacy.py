@@ -10,7 +10,8 @@ bound (k epsilon, k exp((k - 1) epsilon) delta) is never needed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 from vitrail.release.accounting import gaussian
@@ -28,21 +29,31 @@ _MOST = 64  # amounts of images that are told apart in a step; others are rounde
 
 def compute_group_epsilon(events: Iterable[Event], size: int, delta: float) -> float:
     """The epsilon at `delta` for `size` images together, of events that protect one."""
-    return _compute_cached(merge_events(events), size, delta)
+    return compute_mixed_epsilon({size: events}, delta)
+
+
+def compute_mixed_epsilon(groups: Mapping[int, Iterable[Event]], delta: float) -> float:
+    """The same where some events hold so many of the images, by how many, and others another
+    number: runs that a patient was in with more and fewer images."""
+    merged = ((size, merge_events(events)) for size, events in sorted(groups.items()) if size)
+    return _compute_cached(tuple((size, events) for size, events in merged if events), delta)
 
 
 @lru_cache(maxsize=1024)
-def _compute_cached(events: tuple[Event, ...], size: int, delta: float) -> float:
-    if not events or size == 0:
+def _compute_cached(groups: tuple[tuple[int, tuple[Event, ...]], ...], delta: float) -> float:
+    pairs = [(size, event) for size, events in groups for event in events]
+    if not pairs:
         return 0.0
-    if any(event.noise == 0 for event in events):
+    if any(event.noise == 0 for _, event in pairs):
         return math.inf
-    if all(event.rate == 1 for event in events):
-        return gaussian.compute_epsilon(combine_noise(events), delta, float(size))
+    if all(event.rate == 1 for _, event in pairs):
+        scaled = [replace(event, noise=event.noise / size) for size, event in pairs]
+        return gaussian.compute_epsilon(combine_noise(scaled), delta, 1.0)
     library = import_library()
-    accountant = library.pld.PLDAccountant(value_discretization_interval=_GRID * size)
+    largest = max(size for size, _ in pairs)
+    accountant = library.pld.PLDAccountant(value_discretization_interval=_GRID * largest)
     with silence_warnings():
-        for event in events:
+        for size, event in pairs:
             counts, chances = list_group_draws(size, event.rate)
             step = library.dp_event.MixtureOfGaussiansDpEvent(event.noise, counts, chances)
             accountant.compose(step, event.times)
