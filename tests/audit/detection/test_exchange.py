@@ -104,13 +104,14 @@ def test_a_shift_of_all_classes_of_a_site_is_no_matter_of_one_class():
 
 @pytest.mark.slow
 def test_honest_sites_that_differ_are_seldom_called_biased():
-    """The exact test cries in most of these federations; the interval keeps the verdict quiet."""
+    """The exact test cries in all of these federations; 5 % may be called biased, and 5 or more of
+    40 would come of that in less than 5 %."""
     alarms, differing = 0, 0
     for seed in range(40):
         contrasts = compare(make_sites(4, 40, seed=seed, wide=0.3), seed)
         alarms += any(c.verdict == "biased" for c in contrasts)
         differing += any(c.verdict != "clear" for c in contrasts)
-    assert differing >= 30 and alarms <= differing / 3
+    assert differing == 40 and alarms <= 4
 
 
 def test_images_of_one_patient_count_once():

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vitrail.audit.detection.direction import Direction
 from vitrail.audit.detection.feature_layout import Unit
 from vitrail.audit.detection.permutation_test import PermutationResult, compare_membership
-from vitrail.audit.detection.prediction_interval import Effect, compute_effect, compute_limit
+from vitrail.audit.detection.prediction_interval import Effect, compute_bounds, compute_effect
 from vitrail.metrics.method_tests import holm
 from vitrail.rng import Key
 
@@ -96,34 +96,25 @@ def _compare(
         effect = compute_effect(here, others, direction.common)
         rows.append(((site, label), result, effect, int(here.sum()), tuple(sorted(without))))
     corrected = holm([result.p_value for _, result, *_ in rows])
-    contrasts = []
-    for at, ((pair, result, effect, images, left_out), p) in enumerate(
-        zip(rows, corrected, strict=True)
-    ):
-        rest = [
-            row[2] for k, row in enumerate(rows) if k != at and not _is_touched(row[0], pair, apart)
-        ]
-        limit = compute_limit(effect, rest, len(rows))
-        contrasts.append(
-            Contrast(
-                *pair,
-                directions[pair],
-                result.p_value,
-                p,
-                effect.size,
-                limit,
-                result.statistic,
-                decide_verdict(p, effect.size > limit),
-                images,
-                left_out,
-            )
+    bounds = compute_bounds([row[2] for row in rows], [row[0][1] for row in rows])
+    contrasts = [
+        Contrast(
+            *pair,
+            directions[pair],
+            result.p_value,
+            p,
+            bound.size,
+            bound.limit,
+            result.statistic,
+            decide_verdict(p, bound.size > bound.limit),
+            images,
+            left_out,
         )
+        for (pair, result, _, images, left_out), p, bound in zip(
+            rows, corrected, bounds, strict=True
+        )
+    ]
     return sorted(contrasts, key=lambda c: -c.score)
-
-
-def _is_touched(pair: Pair, asked: Pair, apart: Mapping[int, set[str]]) -> bool:
-    """Whether a pair is biased itself, and so says nothing of what honest pairs do."""
-    return pair != asked and pair[0] in apart.get(pair[1], ())
 
 
 def decide_verdict(p_value: float, outside: bool) -> Verdict:

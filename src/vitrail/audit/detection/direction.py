@@ -99,7 +99,10 @@ def choose_directions(
     for at, pair in enumerate(pairs):
         rest = _find_rest(pairs, pair)
         order = np.argsort(-standing[at], kind="stable")[:_SHORTLIST].tolist()
-        common = {k: _compute_common(candidates[k], pair.delta, rest, variance) for k in order}
+        usual = np.median(rest, 0) if len(rest) else None
+        common = {
+            k: _compute_common(candidates[k], pair.delta, rest, usual, variance) for k in order
+        }
         best = max(order, key=lambda k: standing[at][k] * (1 - common[k]))
         place = _find_place(standing[at], candidates, units, float(standing[at][best]))
         chosen = _make_direction(pair, candidates[best], variance, float(standing[at][best]))
@@ -160,12 +163,16 @@ def _compute_roots(
     return roots
 
 
-def _compute_common(candidate: _Candidate, delta: Floats, rest: Floats, variance: Floats) -> float:
-    """The share of a shift that the site's other classes have as well."""
-    if not len(rest):
+def _compute_common(
+    candidate: _Candidate, delta: Floats, rest: Floats, usual: Floats | None, variance: Floats
+) -> float:
+    """The share of a shift that the site's other classes, `usual` in the median, have as well."""
+    if usual is None:
         return 0.0
-    scale = variance[candidate.columns] if candidate.basis is None else 1.0
-    one, two = candidate.look(delta), np.median(candidate.look(rest), 0)
+    plain = candidate.basis is None
+    scale = variance[candidate.columns] if plain else 1.0
+    one = candidate.look(delta)
+    two = candidate.look(usual) if plain else np.median(candidate.look(rest), 0)
     size = float((one**2 / scale).sum())
     return float(np.clip((one * two / scale).sum() / max(size, 1e-12), 0, 1))
 

@@ -42,17 +42,23 @@ class SiteFeatures:
     def summarize(self, units: Sequence[Unit]) -> ClassSummary:
         """Of the A half."""
         rows, labels = self._average(self.a)
-        tested = np.bincount(self._average(self.b)[1], minlength=self.classes).astype(np.int64)
+        tested = np.bincount(self._tested[1], minlength=self.classes).astype(np.int64)
         joint = [unit.columns for unit in units if unit.joint]
         return compute_summary(rows, labels, tested, self.classes, LEAST, joint)
 
     def count(self, directions: Mapping[Pair, Direction]) -> dict[Pair, Counts]:
         """Of the B half: a histogram for each direction, of the images of its class."""
-        rows, labels = self._average(self.b)
+        rows, labels = self._tested
+        held = {label: rows[labels == label] for label in np.unique(labels).tolist()}
+        none = rows[:0]
         return {
-            pair: count_bins(direction.project(rows[labels == pair[1]]))
+            pair: count_bins(direction.project(held.get(pair[1], none)))
             for pair, direction in directions.items()
         }
+
+    @cached_property
+    def _tested(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        return self._average(self.b)
 
     def _average(
         self, half: npt.NDArray[np.int64]
