@@ -163,7 +163,8 @@ def count_outside(cell: Cell, count: int, seed: int = 0) -> tuple[int, int]:
     draw = np.random.default_rng([seed, *numbers, int(10 * cell.mark)])
     effects, errors = draw_effects(cell, count, draw)
     labels = np.tile(np.arange(cell.classes), cell.sites)
-    outside = (effects > compute_limits(effects, errors, labels)).any(0)
+    limits = compute_limits(effects, errors, labels.tolist())
+    outside: npt.NDArray[np.bool_] = np.any(effects > limits, axis=0)
     return int(outside.any(1).sum()), int(outside[:, 0].sum())
 
 

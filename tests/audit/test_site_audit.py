@@ -31,7 +31,7 @@ def stand(label, score, unit, p):
         "here", label, unit, np.arange(1), nothing, 0.0, 1.0, score, 0.0, False, 1.0
     )
     verdict = "biased" if p < 0.05 and score > 1 else "clear"
-    return Contrast("here", label, direction, p, p, score, 1.0, 5.0, verdict, 6)
+    return Contrast("here", label, direction, p, p, score, 1.0, 5.0, verdict, 6, (), score)
 
 
 STANDING = [stand(0, 9.0, 0, 1e-4), stand(1, 0.5, 0, 0.4), stand(2, 0.2, 1, 0.9)]

@@ -26,7 +26,7 @@ def limit_by_hand(effects, labels, at):
     usual = np.mean([e.error for k, e in enumerate(effects) if k != at])
     variance = max(rest.var(ddof=1), usual)
     freedom = sum(labels.count(c) - 1 for c in set(labels)) - 1
-    wider = (variance - usual + effects[at].error) / variance
+    wider = max(1, (variance - usual + effects[at].error) / variance)
     quantile = stats.t.ppf(1 - 0.05 / (2 * len(effects)), freedom)
     return rest.mean() + quantile * np.sqrt(variance * (wider + 1 / (freedom + 1)))
 
@@ -36,7 +36,7 @@ def test_the_limit_is_that_of_the_formula():
     effects[3] = Effect(0.5, 0.5, 0.4)  # few images
     values = np.array([[[e.mean for e in effects]], [[e.excess for e in effects]]])
     errors = np.array([[e.error for e in effects]])
-    limits = compute_limits(values, errors, np.array(labels))
+    limits = compute_limits(values, errors, labels)
     for at in range(12):
         assert limits[0, 0, at] == pytest.approx(limit_by_hand(effects, labels, at))
     assert limits[0, 0, 3] > limits[0, 0].mean()
@@ -45,7 +45,7 @@ def test_the_limit_is_that_of_the_formula():
 def test_two_outliers_do_not_hide_each_other():
     effects, labels = make_effects(12), [0, 1, 2] * 4
     effects[2] = effects[7] = Effect(4.0, 4.0, 0.05)
-    outside = [b.size > b.limit for b in compute_bounds(effects, labels)]
+    outside = [b.score > 1 and b.size > b.limit for b in compute_bounds(effects, labels)]
     assert outside == [at in (2, 7) for at in range(12)]
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import norm
 
 from vitrail.audit.detection.direction import Direction
 from vitrail.audit.detection.feature_layout import Unit
@@ -27,10 +28,11 @@ SIGNIFICANCE_LEVEL = 0.05
 class Contrast:
     """One class of one site against the same class elsewhere.
 
-    `score` is how many times as far as the prediction interval reaches the effect is; beyond 1
-    it is outside. `raw_p` is exact for "the class looks alike at all sites", `p_value` corrected
-    (Holm) over all pairs. `apart` names sites that were left out of the comparison because the
-    class is biased there.
+    `score` is about 1 where the verdict begins: the lesser of how far the effect is from the middle
+    of the prediction interval, in units of its upper arm, and of the exact test's statistic, in
+    units of what a normal one must reach. `raw_p` is exact for "the class looks alike at all
+    sites", `p_value` corrected (Holm) over all pairs. `apart` names sites that were left out of
+    the comparison because the class is biased there.
     """
 
     site: str
@@ -44,11 +46,7 @@ class Contrast:
     verdict: Verdict
     images: int
     apart: tuple[str, ...] = ()
-
-    @property
-    def score(self) -> float:
-        """The effect in units of the interval's upper end."""
-        return self.effect / self.limit if 0 < self.limit < np.inf else 0.0
+    score: float = 0.0
 
     def find_unit(self, units: Sequence[Unit]) -> Unit:
         """What stands apart: a place where one does nearly as much as anything else."""
@@ -62,10 +60,10 @@ def compare_pairs(
     """Every pair that has images in B here and elsewhere, worst first.
 
     Where a class is biased at a site, other sites are compared again without it: they differ from
-    it, which is its doing and not theirs.
+    it, which is its doing and not theirs. A site that lacks what others have is no such site.
     """
     contrasts = _compare(directions, histograms, key, {})
-    biased = [c for c in contrasts if c.verdict == "biased"]
+    biased = [c for c in contrasts if c.verdict == "biased" and not c.direction.lacks]
     apart: dict[int, set[str]] = {}
     for contrast in biased:
         strongest = max((c for c in biased if c.label == contrast.label), key=lambda c: c.effect)
@@ -96,6 +94,7 @@ def _compare(
         effect = compute_effect(here, others, direction.common)
         rows.append(((site, label), result, effect, int(here.sum()), tuple(sorted(without))))
     corrected = holm([result.p_value for _, result, *_ in rows])
+    critical = float(norm.isf(SIGNIFICANCE_LEVEL / max(1, len(rows))))
     bounds = compute_bounds([row[2] for row in rows], [row[0][1] for row in rows])
     contrasts = [
         Contrast(
@@ -106,9 +105,10 @@ def _compare(
             bound.size,
             bound.limit,
             result.statistic,
-            decide_verdict(p, bound.size > bound.limit),
+            decide_verdict(p, bound.score > 1),
             images,
             left_out,
+            min(bound.score, result.statistic / critical),
         )
         for (pair, result, _, images, left_out), p, bound in zip(
             rows, corrected, bounds, strict=True

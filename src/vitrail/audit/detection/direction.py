@@ -24,6 +24,7 @@ _SHORTLIST = 20  # candidates of a pair that are asked what the site's other cla
 _SINGLES = 28  # features at most of a unit that are also looked at one by one
 _NEARLY = 0.6  # of the best standing: a fixed place is the better account then
 _SHRINK = 0.02  # of correlations toward none
+_FEW = 4  # features of a large unit that moved most: what a small thing anywhere does
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,20 @@ class _Pair:
 @dataclass(frozen=True)
 class _Candidate:
     """A way to look at a unit: some columns of the features, which those of `basis` times the
-    unit's may be instead."""
+    unit's may be instead; where `few`, only those of them that moved most."""
 
     unit: int
     columns: npt.NDArray[np.int64]
     name: str
     basis: Floats | None = None
+    few: bool = False
+
+    def settle(self, squares: Floats) -> _Candidate:
+        """As one pair sees it, by the squared shifts [F] of its features."""
+        if not self.few:
+            return self
+        most = np.argsort(-squares[self.columns], kind="stable")[:_FEW]
+        return replace(self, columns=np.sort(self.columns[most]), few=False)
 
     def look(self, features: Floats) -> Floats:
         """Features [..., F] as this candidate sees them."""
@@ -94,18 +103,19 @@ def choose_directions(
     candidates = _list_candidates(summaries, units, variance)
     shifts = np.stack([pair.delta for pair in pairs])
     errors = np.array([pair.error for pair in pairs])
-    standing = _standardize(_compute_roots(shifts, errors, variance, candidates), candidates)
+    squares = np.minimum(shifts**2 / variance / errors[:, None], _CAP)
+    roots = _compute_roots(shifts, squares, errors, candidates)
+    standing = _standardize(roots, candidates)
     directions = {}
     for at, pair in enumerate(pairs):
         rest = _find_rest(pairs, pair)
         order = np.argsort(-standing[at], kind="stable")[:_SHORTLIST].tolist()
         usual = np.median(rest, 0) if len(rest) else None
-        common = {
-            k: _compute_common(candidates[k], pair.delta, rest, usual, variance) for k in order
-        }
+        seen = {k: candidates[k].settle(squares[at]) for k in order}
+        common = {k: _compute_common(seen[k], pair.delta, rest, usual, variance) for k in order}
         best = max(order, key=lambda k: standing[at][k] * (1 - common[k]))
         place = _find_place(standing[at], candidates, units, float(standing[at][best]))
-        chosen = _make_direction(pair, candidates[best], variance, float(standing[at][best]))
+        chosen = _make_direction(pair, seen[best], variance, float(standing[at][best]))
         directions[pair.site, pair.label] = _orient(
             replace(chosen, common=common[best], place=place), summaries
         )
@@ -126,7 +136,8 @@ def _find_place(
 def _list_candidates(
     summaries: Mapping[str, ClassSummary], units: Sequence[Unit], variance: Floats
 ) -> list[_Candidate]:
-    """Every unit as it is; joint ones also without their correlations, and feature by feature."""
+    """Every unit as it is; joint ones also without their correlations, small ones feature by
+    feature, and large ones by the features that moved most."""
     candidates = [
         _Candidate(at, unit.columns, f"{unit.family} {len(unit.columns)}")
         for at, unit in enumerate(units)
@@ -142,24 +153,28 @@ def _list_candidates(
             candidates += [
                 _Candidate(at, unit.columns[[k]], name) for k in range(len(unit.columns))
             ]
+        elif unit.kind != "place":
+            candidates.append(_Candidate(at, unit.columns, f"{unit.family} few", few=True))
     return candidates
 
 
 def _compute_roots(
-    shifts: Floats, errors: Floats, variance: Floats, candidates: Sequence[_Candidate]
+    shifts: Floats, squares: Floats, errors: Floats, candidates: Sequence[_Candidate]
 ) -> Floats:
     """The root mean square shift in standard errors, [pairs, candidates]."""
-    plain = [c for c in candidates if c.basis is None]
-    squares = np.minimum(shifts**2 / variance / errors[:, None], _CAP)
+    is_plain = np.array([c.basis is None and not c.few for c in candidates])
+    plain = [c for c, simple in zip(candidates, is_plain, strict=True) if simple]
     members, sizes = _make_members(
         tuple(len(c.columns) for c in plain), _join_columns(plain), shifts.shape[1]
     )
     roots = np.empty((len(shifts), len(candidates)))
-    is_plain = np.array([c.basis is None for c in candidates])
     roots[:, is_plain] = np.sqrt((members @ squares.T).T / sizes)
     for at in np.flatnonzero(~is_plain).tolist():
-        seen = candidates[at].look(shifts) ** 2 / errors[:, None]
-        roots[:, at] = np.sqrt(np.minimum(seen, _CAP).mean(1))
+        if candidates[at].few:
+            moved = np.sort(squares[:, candidates[at].columns], 1)[:, -_FEW:]
+        else:
+            moved = np.minimum(candidates[at].look(shifts) ** 2 / errors[:, None], _CAP)
+        roots[:, at] = np.sqrt(moved.mean(1))
     return roots
 
 

@@ -40,10 +40,12 @@ class Effect:
 @dataclass(frozen=True)
 class Bound:
     """One of both effects of a pair and the upper end of the interval in which it would lie; of
-    the two the one that reaches further out."""
+    the two the one that reaches further out. `score` is how far from the interval's middle, in
+    units of its upper arm: beyond 1 it is outside."""
 
     size: float
     limit: float
+    score: float
 
 
 def compute_effect(site: Counts, others: Sequence[Counts], common: float) -> Effect:
@@ -65,18 +67,26 @@ def compute_effect(site: Counts, others: Sequence[Counts], common: float) -> Eff
 def compute_bounds(effects: Sequence[Effect], labels: Sequence[int]) -> list[Bound]:
     """For each pair, whose class is in `labels`, how far it lies and how far it might."""
     if len(effects) <= _FEWEST:
-        return [Bound(max(e.mean, e.excess), float("inf")) for e in effects]
+        return [Bound(max(e.mean, e.excess), float("inf"), 0.0) for e in effects]
     values = np.array([[e.mean for e in effects], [e.excess for e in effects]])[:, None]
-    limits = compute_limits(values, np.array([[e.error for e in effects]]), np.array(labels))
-    bounds = []
-    for sizes, most in zip(values[:, 0].T, limits[:, 0].T, strict=True):
-        at = int(np.argmax(sizes / most)) if (most > 0).all() else int(np.argmax(sizes - most))
-        bounds.append(Bound(float(sizes[at]), float(most[at])))
-    return bounds
+    middle, width = compute_intervals(values, np.array([[e.error for e in effects]]), labels)
+    scores = ((_stabilize(values) - middle) / width)[:, 0]
+    limits = _undo(middle + width)[:, 0]
+    return [
+        Bound(float(values[at, 0, k]), float(limits[at, k]), float(scores[at, k]))
+        for k, at in enumerate(scores.argmax(0).tolist())
+    ]
 
 
-def compute_limits(effects: Floats, errors: Floats, labels: Counts) -> Floats:
-    """Upper ends for the means and the excesses [2, federations, pairs] of many federations.
+def compute_limits(effects: Floats, errors: Floats, labels: Sequence[int]) -> Floats:
+    """Upper ends for the means and the excesses [2, federations, pairs] of many federations."""
+    return _undo(np.add(*compute_intervals(effects, errors, labels)))
+
+
+def compute_intervals(
+    effects: Floats, errors: Floats, labels: Sequence[int]
+) -> tuple[Floats, Floats]:
+    """Middle and upper arm of the interval of each pair, for means and roots of excesses.
 
     The interval is that of a random-effects model (Higgins, Thompson and Spiegelhalter 2009) with
     the moment estimate of the variance between pairs, one-sided, at 0.05 shared among all pairs
@@ -84,7 +94,7 @@ def compute_limits(effects: Floats, errors: Floats, labels: Counts) -> Floats:
     others: they are sought one after another and all at once left out (Rosner 1983).
     """
     pairs = effects.shape[2]
-    values = np.stack([effects[0], _take_root(effects[1])])
+    values = _stabilize(effects)
     freedom = int(np.maximum(np.bincount(labels) - 1, 0).sum()) - 1  # K contrasts have K - 1
     rows = np.arange(len(errors))
     kept: Flags = np.ones_like(errors, bool)
@@ -97,15 +107,17 @@ def compute_limits(effects: Floats, errors: Floats, labels: Counts) -> Floats:
         kept = kept.copy()
         kept[rows, at] = False
         best = np.where(outside[:, None], kept, best)
-    middle, width = _compute_ends(values, errors, best, freedom, pairs)
-    limits = middle + width
-    limits[1] = np.sign(limits[1]) * limits[1] ** 2
-    return limits
+    return _compute_ends(values, errors, best, freedom, pairs)
 
 
-def _take_root(values: Floats) -> Floats:
-    roots: Floats = np.sign(values) * np.sqrt(np.abs(values))
-    return roots
+def _stabilize(effects: Floats) -> Floats:
+    """Means as they are, and signed roots of excesses."""
+    roots = np.sign(effects[1]) * np.sqrt(np.abs(effects[1]))
+    return np.stack([effects[0], roots])
+
+
+def _undo(values: Floats) -> Floats:
+    return np.stack([values[0], np.sign(values[1]) * values[1] ** 2])
 
 
 def _standardize(values: Floats, ends: tuple[Floats, Floats]) -> Floats:
@@ -121,7 +133,8 @@ def _compute_ends(
     middle, variance = (np.stack(part) for part in zip(*(_average_others(v, kept) for v in values)))
     variance[0] = np.maximum(variance[0], usual)  # sampling alone makes as much
     between = variance[0] - usual
-    wider = (between + errors) / (between + usual)  # few images: a wider interval
+    # Few images: a wider interval. Many make none narrower: their directions are better too.
+    wider = np.maximum((between + errors) / (between + usual), 1)
     away = (~kept).sum(1, keepdims=True) - ~kept
     left = np.maximum(freedom - away, 1)
     quantile = stats.t.ppf(1 - _LEVEL / (2 * max(1, tests)), left)
