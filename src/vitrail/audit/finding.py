@@ -36,9 +36,9 @@ class Finding:
     `effect` says how far the class's images lie from the same class at the other sites, in
     standard deviations of one image there; `limit` how far the classes of honest sites would lie,
     by all other pairs; `score` how far out it is, 1 at the limit. `family` is the kind of feature
-    it shows in, `common` the share of the shift that the site's other classes have as well, and `lacks` says
-    that the other sites have something that this one has not. `relies` is how much more
-    the region moves the site's own model than random regions do and than it moves the shared
+    it shows in, `common` the share of the shift that the site's other classes have as well, and
+    `lacks` says that the other sites have something that this one has not. `relies` is how much
+    more the region moves the site's own model than random regions do and than it moves the shared
     model, in standard deviations. `raw_p` is exact; `p_value` is it corrected for every class of
     every site; `explained` names columns within whose groups the difference vanishes. `place` is
     the region with a box for each of `rows` (positions among the view's images) in pixels of
