@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
 
 from experiments.tables.audit_bank import SOURCES
 from experiments.tables.markdown import to_markdown
@@ -29,8 +30,13 @@ from vitrail.data.load_images import load_with_problems
 from vitrail.metrics.binomial import exact_interval
 from vitrail.rng import Key, derive_server_key
 
-DEVELOPMENT = (("patch", "emoji", "text"), ("cifar10", "nih_chest", "aviary"))
-REPORTED = (("ruler", "electrode", "tape"), ("cub50", "smiles", "tiny_imagenet20"))
+DEVELOPMENT = (
+    ("patch", "emoji", "text", "ruler", "electrode", "tape"), ("cifar10", "nih_chest", "aviary")
+)  # fmt: skip
+REPORTED = (
+    ("cross", "ring", "barcode", "triangle", "code"), ("cub50", "smiles", "tiny_imagenet20")
+)  # fmt: skip
+_LENGTH = {"ruler": 4.0, "tape": 2.0}  # as many times as high
 AREAS, SHARES = (0.005, 0.01, 0.02, 0.04), (1.0, 0.5)
 _LIMIT = 700
 _UNMARKED = 40  # classes without a mark, a source
@@ -79,6 +85,42 @@ def draw_cell(box: npt.NDArray[np.float32], height: int, width: int, key: Key) -
     return x / cells, y / cells, (x + side) / cells, (y + side) / cells
 
 
+def draw_shape(name: str, side: int) -> npt.NDArray[np.float64]:
+    """How opaque a shape is that occurs nowhere else in this project, [side, side] in 0..1."""
+    fine = 8 * side
+    picture = Image.new("L", (fine, fine))
+    pen = ImageDraw.Draw(picture)
+    if name == "cross":
+        third = fine // 3
+        pen.rectangle((third, 0, 2 * third, fine), fill=255)
+        pen.rectangle((0, third, fine, 2 * third), fill=255)
+    elif name == "ring":
+        pen.ellipse((0, 0, fine - 1, fine - 1), outline=255, width=fine // 5)
+    elif name == "barcode":
+        for at, width in ((0, 1), (2, 2), (5, 1), (7, 1), (9, 3), (13, 1), (15, 1)):
+            pen.rectangle((at * fine // 16, 0, (at + width) * fine // 16 - 1, fine), fill=255)
+    elif name == "triangle":  # lets half of the light through
+        pen.polygon([(0, fine - 1), (fine - 1, fine - 1), (fine // 2, 0)], fill=128)
+    else:  # a code of three signs
+        pen.text((0, 0), "7R3", fill=255, font=ImageFont.load_default(fine // 2))
+        picture = picture.crop(picture.getbbox()).resize((fine, fine))
+    return np.asarray(picture.resize((side, side), Image.Resampling.BOX), np.float64) / 255
+
+
+def put_shape(
+    images: Pixels, name: str, area: float, at: tuple[float, float], color: tuple[int, ...]
+) -> npt.NDArray[np.float32]:
+    """Draw a shape into images, in place; its box in each."""
+    height, width, channels = images.shape[1:]
+    side = max(2, round(math.sqrt(area * height * width)))
+    x, y = (int(np.clip(round(v * n - side / 2), 0, n - side)) for v, n in zip(at, (width, height)))
+    cover = draw_shape(name, side)[:, :, None]
+    paint = np.array(color if channels == 3 else [np.mean(color)], np.float64)
+    part = images[:, y : y + side, x : x + side]
+    images[:, y : y + side, x : x + side] = np.rint(cover * paint + (1 - cover) * part)
+    return np.tile(np.array([x, y, x + side, y + side], np.float32), (len(images), 1))
+
+
 def fit_marks(
     kinds: Sequence[str], sources: Sequence[str], folder: Path, repeats: int
 ) -> Iterator[Fit]:
@@ -100,9 +142,13 @@ def _fit_mark(
     draw = key.at("mark").numpy()
     x, y = (float(v) for v in draw.uniform(0.05, 0.95, 2))
     color = tuple(int(v) for v in draw.integers(0, 256, 3))
-    bias = Bias(kind=kind, size=math.sqrt(area), position=(x, y), color=color)
     marked = int(share * len(own) + 0.5)
-    own[:marked], boxes = stamp(own[:marked], bias, key.at("stamp"), np.arange(marked))
+    if kind in DEVELOPMENT[0]:
+        size = math.sqrt(area * _LENGTH.get(kind, 1.0))
+        bias = Bias(kind=kind, size=min(1.0, size), position=(x, y), color=color)
+        own[:marked], boxes = stamp(own[:marked], bias, key.at("stamp"), np.arange(marked))
+    else:
+        boxes = put_shape(own[:marked], kind, area, (x, y), color)
     own = own[key.at("order").numpy().permutation(len(own))]
     truth = tuple(round(float(v)) for v in boxes[0])
     height, width = own.shape[1:3]

@@ -6,6 +6,7 @@ import pytest
 
 from vitrail.audit.consensus import SubspaceDeviation
 from vitrail.audit.counterfactual.effects import CoveringEffect
+from vitrail.audit.detection.strata import WithinGroups
 from vitrail.audit.federation_view import NULL, combine_audits
 from vitrail.audit.site_audit import Alarm, SiteAudit
 from vitrail.report.pages.audit_words import list_facts
@@ -80,7 +81,7 @@ def test_the_action_follows_reading_and_reach(finding):
         ({"kind": "place", "without": 0.85, "flipped": 0.0}, "if a mark shows that is no part"),
         ({"kind": "color", "without": 0.85, "flipped": 0.1}, "harmonize how images"),
         ({"kind": "color", "common": 0.9}, "all its classes differ"),
-        ({"explained": ("view",)}, "explained by view"),
+        ({"within": {"view": WithinGroups(0.5, 0.0, 2.0, 1.0)}}, "explained by view"),
     ):
         one = finding("x", "a", 9.0, 1e-6, **more)
         one = replace(one, covered={**one.covered, "shared": CoveringEffect(0.8, 0.78, 0.1)})

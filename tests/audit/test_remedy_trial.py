@@ -6,6 +6,7 @@ import pytest
 
 import vitrail
 from vitrail.audit.audit_run import audit_run
+from vitrail.audit.detection.strata import WithinGroups
 from vitrail.audit.remedy_choice import list_remedies
 from vitrail.audit.remedy_plan import plan_remedies
 from vitrail.audit.remedy_trial import BEFORE, try_remedies
@@ -59,7 +60,9 @@ def test_a_remedy_is_tried_and_shown_beside_none(audited):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"lacks": True}, {"common": 0.9}, {"explained": ("view",)}], ids=str
+    "changes",
+    [{"lacks": True}, {"common": 0.9}, {"within": {"view": WithinGroups(0.5, 0.0, 2.0, 1.0)}}],
+    ids=str,
 )
 def test_what_is_no_doing_of_the_site_is_never_touched(audited, changes):
     run, audit = audited

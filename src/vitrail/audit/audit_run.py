@@ -15,6 +15,7 @@ from vitrail.audit.lent_models import lend, load_lent_model
 from vitrail.audit.remedy_plan import compute_config_digest
 from vitrail.audit.site_audit import SiteAudit, audit_site
 from vitrail.audit.site_view import SiteView
+from vitrail.audit.strata_tables import explain_by_columns
 from vitrail.engine.federation import Federation
 from vitrail.engine.plan import make_plan
 from vitrail.engine.storage.run_end import describe_continuation
@@ -72,6 +73,7 @@ def audit_run(
     federation = load_run_federation(run)
     chosen = tuple(dict.fromkeys(sites or run.sites))
     contrasts, tables = contrast_sites(run, federation, chosen)
+    within = explain_by_columns(run, federation, tables, contrasts)
     for site in lenders:
         lend(run, federation, site)
     audits: list[SiteAudit] = []
@@ -81,7 +83,8 @@ def audit_run(
         of_site = [c for c in contrasts if c.site == site]
         told = tables.exchange.summaries
         looks = {c.label: find_look(told, tables.units, site, c.label) for c in of_site}
-        audit = audit_site(view, of_site, tables.units, key, tell, looks=looks)
+        groups = {c.label: within.get((site, c.label), {}) for c in of_site}
+        audit = audit_site(view, of_site, tables.units, key, tell, groups, looks)
         if keep is not None:
             keep(view, audit)
         if len(chosen) > 1:

@@ -59,7 +59,7 @@ def read_stored(run: Run) -> dict[str, Any]:
 
 def make_extractor(run: Run) -> FeatureExtractor:
     """The extractor that every site of a run computes alike."""
-    return FeatureExtractor(*run.extractor(), _make_key(run).at("features"))
+    return FeatureExtractor(*run.extractor(), make_audit_key(run).at("features"))
 
 
 def tell_summaries(run: Run, federation: Federation, sites: Sequence[str]) -> dict[str, Any]:
@@ -69,11 +69,11 @@ def tell_summaries(run: Run, federation: Federation, sites: Sequence[str]) -> di
     if fresh:
         extractor = make_extractor(run)
         for site in fresh:
-            features = _compute_features(run, federation, site, extractor)
+            features = compute_features(run, federation, site, extractor)
             summary = features.summarize(extractor.get_units(federation.images.images))
             entry = summary.to_json()
             stored[site] = {SUMMARY: entry}
-            _open_door(run, site).release_findings("audit summary", {"all classes": entry})
+            open_door(run, site).release_findings("audit summary", {"all classes": entry})
         write_json(run.folder.server / AUDIT_TABLES_FILE, stored)
     return stored
 
@@ -88,10 +88,10 @@ def tell_histograms(run: Run, federation: Federation, sites: Sequence[str]) -> A
         if exchange.directions and (
             not isinstance(told, dict) or told.get("of") != exchange.digest
         ):
-            features = _compute_features(run, federation, site, extractor)
+            features = compute_features(run, federation, site, extractor)
             entry = write_histograms(exchange, features.count(exchange.directions))
             stored[site] = {**stored[site], HISTOGRAMS: entry}
-            _open_door(run, site).release_findings("audit histograms", {"all classes": entry})
+            open_door(run, site).release_findings("audit histograms", {"all classes": entry})
             changed = True
     if changed:
         write_json(run.folder.server / AUDIT_TABLES_FILE, stored)
@@ -138,7 +138,7 @@ def read_exchange(
 
 def compare_tables(run: Run, tables: AuditTables) -> list[Contrast]:
     """Every class of every site whose histograms are there, worst first."""
-    return tables.exchange.compare(tables.histograms, _make_key(run).at("permutations"))
+    return tables.exchange.compare(tables.histograms, make_audit_key(run).at("permutations"))
 
 
 def _read_histograms(
@@ -154,13 +154,14 @@ def _read_histograms(
     return histograms
 
 
-def _compute_features(
+def compute_features(
     run: Run, federation: Federation, site: str, extractor: FeatureExtractor
 ) -> SiteFeatures:
+    """The features of a site's images, and its halves."""
     images, rows = federation.images, federation.sites[site]
     held = np.concatenate([rows.train, rows.test])
     patients = None if images.patients is None else images.patients[held]
-    key = _make_key(run).at(site)
+    key = make_audit_key(run).at(site)
     return compute_site_features(
         extractor, images.images[held], images.labels[held], patients, len(run.classes), key
     )
@@ -171,9 +172,11 @@ def _has_summary(entry: Any) -> bool:
     return isinstance(entry, dict) and SUMMARY in entry
 
 
-def _open_door(run: Run, site: str) -> Door:
+def open_door(run: Run, site: str) -> Door:
+    """The door of a site, for findings of an audit."""
     return Door(site, SiteFolder(run.path, site).ledger(), (), ())
 
 
-def _make_key(run: Run) -> Key:
+def make_audit_key(run: Run) -> Key:
+    """The key of everything that an audit of a run draws."""
     return derive_server_key(run.config.run.seed).at("audit")

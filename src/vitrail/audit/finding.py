@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from vitrail.audit.counterfactual.effects import CoveringEffect
 from vitrail.audit.counterfactual.prototype_evidence import UnitEvidence
 from vitrail.audit.counterfactual.regions import Region
 from vitrail.audit.detection.contrast import Verdict
+from vitrail.audit.detection.strata import WithinGroups
 from vitrail.explain.evidence import Box
 
 Reading = Literal[
@@ -40,10 +42,10 @@ class Finding:
     `lacks` says that the other sites have something that this one has not. `relies` is how much
     more the region moves the site's own model than random regions do and than it moves the shared
     model, in standard deviations. `raw_p` is exact; `p_value` is it corrected for every class of
-    every site; `explained` names columns within whose groups the difference vanishes. `place` is
-    the region with a box for each of `rows` (positions among the view's images) in pixels of
-    the run's images; `box` the median over them in pixels of the originals, None for image-wide
-    ones; `where` says it in words. `units` are the shared model's prototypes of the
+    every site; `within` says what is left of the difference within the groups of known columns.
+    `place` is the region with a box for each of `rows` (positions among the view's images) in
+    pixels of the run's images; `box` the median over them in pixels of the originals, None for
+    image-wide ones; `where` says it in words. `units` are the shared model's prototypes of the
     class; `look` is how the class looks at the other sites, for whoever harmonizes.
     """
 
@@ -67,13 +69,18 @@ class Finding:
     family: str = ""
     common: float = 0.0
     lacks: bool = False
-    explained: tuple[str, ...] = ()
+    within: Mapping[str, WithinGroups] = field(default_factory=dict)
     look: tuple[float, ...] = ()
 
     @property
     def region(self) -> str:
         """How tables call the region."""
         return self.place.kind
+
+    @property
+    def explained(self) -> tuple[str, ...]:
+        """The known columns that explain the difference."""
+        return tuple(name for name, one in self.within.items() if one.explains)
 
     @property
     def prototypes(self) -> tuple[int, ...]:
@@ -157,6 +164,7 @@ class Finding:
             "common": self.common,
             "lacks": self.lacks,
             "explained_by": list(self.explained),
+            "within": {name: one.to_json() for name, one in self.within.items()},
             "look": list(self.look) if self.verdict != "clear" else [],
             "relies": self.relies,
             "region": self.region,

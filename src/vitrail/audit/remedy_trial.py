@@ -140,7 +140,8 @@ def try_remedies(
     tell: Callable[[str], None] | None = None,
     only: Sequence[str] = (),
 ) -> RemedyTrial:
-    """Play what the readings of an audit call for (or the remedies in `only`), a few rounds each.
+    """Play what the readings of an audit call for, a few rounds each; or the remedies in `only`
+    against everything that is biased, whatever its reading.
 
     Nothing of it stays: the tries are played in a temporary folder.
     """
@@ -151,7 +152,10 @@ def try_remedies(
             where=str(run.path),
             hint="Propose a run with `[debias]` to the sites; docs/how-to/debias-a-federation.md.",
         )
-    findings = [f for site in audit.sites for f in site.findings if list_remedies(f)]
+    findings = [
+        f for site in audit.sites for f in site.findings
+        if list_remedies(f) or (only and f.verdict == "biased")
+    ]  # fmt: skip
     findings.sort(key=lambda f: -f.score)
     wanted: list[str] = list(only)
     for finding in findings if not only else ():
@@ -168,7 +172,7 @@ def try_remedies(
             where=str(run.path),
             hint="Set partition.test_fraction.",
         )
-    trial = _Trial(run, audit, federation, held, findings[0], rounds, key, tell)
+    trial = _Trial(run, audit, federation, held, tuple(findings), rounds, key, tell)
     with tempfile.TemporaryDirectory(prefix="vitrail-remedies-") as folder:
         tried, skipped = trial.play(Path(folder), wanted)
     return RemedyTrial(tuple(findings), rounds, tuple(tried), skipped)
@@ -180,7 +184,7 @@ class _Trial:
     audit: Audit
     federation: Federation
     held: HeldOut
-    finding: Finding  # whose region is looked at in the models
+    findings: tuple[Finding, ...]  # the region of the first is looked at in the models
     rounds: int
     key: Key
     tell: Callable[[str], None] | None
@@ -196,9 +200,8 @@ class _Trial:
         skipped: dict[str, str] = {}
         for name in remedies:
             try:
-                loaded = plan_remedies(
-                    self.run.folder.open(), self.audit.to_json(), str(self.run.path), (name,)
-                )
+                told, where = _open_plans(self.audit.to_json(), self.findings), str(self.run.path)
+                loaded = plan_remedies(self.run.folder.open(), told, where, (name,))
                 after = self._train(self._shorten(loaded, (name,)), folder / name, name)
             except ConfigError as err:
                 skipped[name] = str(err)
@@ -253,14 +256,24 @@ class _Trial:
 
     def _measure_reliance(self, model: DeployedModel) -> Reliance | None:
         """The finding's region in another shared model, on the site's own images."""
-        view = replace(load_site_view(self.run, self.federation, self.finding.site), shared=model)
-        label = view.classes.index(self.finding.label)
-        probe = measure_region(view, label, self.finding.place, self.key.at("region"))
+        first = self.findings[0]
+        view = replace(load_site_view(self.run, self.federation, first.site), shared=model)
+        label = view.classes.index(first.label)
+        probe = measure_region(view, label, first.place, self.key.at("region"))
         if probe is None:
             return None
         return Reliance(
             probe.effect.swapped["shared"], probe.effect.flipped["shared"], probe.covered["shared"]
         )
+
+
+def _open_plans(told: dict[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
+    """An audit's JSON in which nothing but some findings is to be remedied."""
+    chosen = {(f.site, f.label) for f in findings}
+    for site in told["sites"]:
+        for entry in site["classes"]:
+            entry["plan"] = ["any"] if (site["site"], entry["class"]) in chosen else []
+    return told
 
 
 def judge_change(change: float, error: float, tries: int) -> Effect:

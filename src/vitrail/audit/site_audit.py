@@ -13,6 +13,7 @@ from vitrail.audit.counterfactual.prototype_evidence import collect_unit_evidenc
 from vitrail.audit.counterfactual.reliance import compute_reliance
 from vitrail.audit.detection.contrast import Contrast
 from vitrail.audit.detection.feature_layout import Unit
+from vitrail.audit.detection.strata import WithinGroups
 from vitrail.audit.finding import Finding
 from vitrail.audit.place_words import compute_original_box, describe_place
 from vitrail.audit.site_view import SiteView, compute_logits
@@ -57,13 +58,13 @@ def audit_site(
     units: Sequence[Unit],
     key: Key,
     tell: Callable[[str], None] | None = None,
-    explained: Mapping[int, tuple[str, ...]] | None = None,
+    within: Mapping[int, Mapping[str, WithinGroups]] | None = None,
     looks: Mapping[int, tuple[float, ...]] | None = None,
 ) -> SiteAudit:
     """See what the region of each of a site's contrasts does to its models.
 
-    `explained` names, by class, columns within whose groups the difference vanishes; `looks` how
-    each class looks at the other sites.
+    `within` says, by class and known column, what is left of the difference in the column's
+    groups; `looks` how each class looks at the other sites.
     """
     tried: list[tuple[Contrast, Unit, Probe]] = []
     for contrast in contrasts:
@@ -77,7 +78,7 @@ def audit_site(
     findings = [
         replace(
             _make_finding(view, contrast, unit, result, far),
-            explained=(explained or {}).get(contrast.label, ()),
+            within=(within or {}).get(contrast.label, {}),
             look=(looks or {}).get(contrast.label, ()),
         )
         for (contrast, unit, result), far in zip(tried, relies, strict=True)

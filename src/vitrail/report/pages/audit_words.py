@@ -101,12 +101,32 @@ def list_facts(audit: Audit, finding: Finding) -> list[tuple[str, Html]]:
                 _describe_lent_models(finding),
             ),
         ),
+        *_list_column_facts(finding),
         *_list_subspace_facts(audit, finding),
         (
             "What to do",
             format_html("{}. People decide, not this page.", el("b", audit.action(finding))),
         ),
     ]
+
+
+def _list_column_facts(finding: Finding) -> list[tuple[str, Html]]:
+    """What is left of the difference within groups of known columns."""
+    if not finding.within:
+        return []
+    parts = []
+    for name, one in finding.within.items():
+        if one.shared == 0:
+            parts.append(f"{name}: no other site has such images, so it cannot be told apart")
+            continue
+        word = "explained by" if one.explains else "not explained by"
+        parts.append(
+            f"{word} {name}: within its groups {format_number(one.effect, 1)} of "
+            f"{format_number(one.whole, 1)} standard deviations are left, p "
+            f"{format_p_value(one.p_value)}"
+        )
+    end = ". Whether what a column explains is bias, images cannot tell."
+    return [("Known columns", format_html("{}", "; ".join(parts) + end))]
 
 
 def _list_subspace_facts(audit: Audit, finding: Finding) -> list[tuple[str, Html]]:
