@@ -14,6 +14,7 @@ import typer
 from vitrail.errors import RunError
 
 if TYPE_CHECKING:
+    from vitrail.config import Loaded
     from vitrail.runs.opened_run import Run
 
 RunFolderPath = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")]
@@ -34,7 +35,25 @@ Reuse = Annotated[
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress; log.txt in the run folder has it.")
 ]
+Annotations = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.json", help="What was drawn on images: never counts, never leaves."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
+
+
+def add_annotations(loaded: Loaded, file: Path | None) -> Loaded:
+    """A configuration with what a file says was drawn on its images."""
+    if file is None:
+        return loaded
+    from dataclasses import replace
+
+    from vitrail.config.annotation_section import read_annotations
+
+    data = loaded.config.data
+    drawn = (*data.annotations, *read_annotations(file))
+    data = data.model_copy(update={"annotations": drawn})
+    return replace(loaded, config=loaded.config.model_copy(update={"data": data}))
 
 
 def open_run(path: Path) -> Run:

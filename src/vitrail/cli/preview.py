@@ -8,7 +8,14 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.arguments import Force, Overrides, check_free_file, print_note
+from vitrail.cli.arguments import (
+    Annotations,
+    Force,
+    Overrides,
+    add_annotations,
+    check_free_file,
+    print_note,
+)
 from vitrail.config import Loaded, load
 from vitrail.engine.storage.run_end import find_run_end
 from vitrail.engine.storage.run_folder import RunFolder
@@ -34,6 +41,7 @@ def preview(
         int | None,
         typer.Option(min=0, help="How long each site trains alone first; else the warm-up."),
     ] = None,
+    annotations: Annotations = None,
     sets: Overrides = None,
     force: Force = False,
 ) -> None:
@@ -43,7 +51,7 @@ def preview(
             f"a preview is a page, not {out.name!r}", where="--out", hint="Use a name in .html."
         )
     check_free_file(out, force)
-    previewer = Previewer(_load(file, sets or ()), rounds)
+    previewer = Previewer(add_annotations(_load(file, sets or ()), annotations), rounds)
     previews = []
     for preview_of_site in previewer.sites(tuple(site or ())):
         typer.echo(f"{preview_of_site.site}: {describe_remark(preview_of_site.shared.line)}")

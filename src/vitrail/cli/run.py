@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.arguments import Overrides, Quiet, print_note
+from vitrail.cli.arguments import Annotations, Overrides, Quiet, add_annotations, print_note
 from vitrail.cli.progress import show_round_progress
 from vitrail.config import load
 from vitrail.engine.workers.processes import start_workers
@@ -30,10 +30,11 @@ def run(
             help="mask, penalize, weigh, leave-out, mix or harmonize, with --debias; repeatable.",
         ),
     ] = None,
+    annotations: Annotations = None,
     quiet: Quiet = False,
 ) -> None:
     """Train a federation; writes a run folder."""
-    loaded = load(file, sets or ())
+    loaded = add_annotations(load(file, sets or ()), annotations)
     if remedies and debias is None:
         raise ConfigError("a remedy needs an audit", where="--remedy", hint="Add --debias FILE.")
     with start_workers(loaded.config.run) as workers:  # before the imports: theirs take as long

@@ -19,10 +19,17 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def serve(
     runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RUN|FOLDER] ...", help="Else `runs`.")
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN|FOLDER|FILE.toml] ...",
+            help="Else `runs`; a TOML file is a planned run, or a site's own file.",
+        ),
     ] = None,
     site: Annotated[
         str | None, typer.Option(metavar="NAME", help="Look as this site: its images, its models.")
+    ] = None,
+    terms: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Terms that a site was given as a file.")
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8080,
     host: Annotated[
@@ -50,7 +57,7 @@ def serve(
     from vitrail.live.guard import Access
 
     password = _choose_password(host, tls_cert, tls_key)
-    catalog = Catalog(runs or [Path("runs")], site)
+    catalog = Catalog(runs or [Path("runs")], site, terms)
     handle = _listen(host, port)
     access = Access(host, handle.getsockname()[1], password=password, tls=tls_cert is not None)
     if token_file is not None:

@@ -9,6 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from vitrail.config.annotation_section import Annotation
 from vitrail.config.debias_section import Debias, Suspicion
 from vitrail.config.hostile_section import Hostile
 from vitrail.config.schema import (
@@ -30,8 +31,8 @@ from vitrail.config.schema import (
 )
 
 SECTIONS: tuple[type[BaseModel], ...] = (
-    Data, Augment, Aviary, Dicom, Partition, Bias, Hostile, Model, Prototypes, Subspaces, Method,
-    Optimizer, PartOptimizer, Aggregate, Release, Debias, Suspicion, Run,
+    Data, Augment, Aviary, Dicom, Annotation, Partition, Bias, Hostile, Model, Prototypes,
+    Subspaces, Method, Optimizer, PartOptimizer, Aggregate, Release, Debias, Suspicion, Run,
 )  # fmt: skip
 HEAD = """# Configuration
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from vitrail.config.added_keys import KeyPath, added, restore_old_options
+from vitrail.config.annotation_section import Annotation
 from vitrail.config.debias_section import Debias
 from vitrail.config.hostile_section import Hostile
 from vitrail.config.model_section import Model as Model
@@ -137,6 +138,8 @@ class Data(Section):
     """See `[data.aviary]`."""
     dicom: Dicom = Dicom()
     """See `[data.dicom]`."""
+    annotations: tuple[Annotation, ...] = ()
+    """See `[[data.annotations]]`."""
     public: Data | None = None
     """Images that no site holds and the server may see, for methods that train there: the same
     keys, as far as they say where images are; their labels are not used."""

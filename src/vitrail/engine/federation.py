@@ -13,6 +13,7 @@ import numpy.typing as npt
 from vitrail.config.debias_section import Debias
 from vitrail.config.load import Loaded
 from vitrail.config.schema import Data
+from vitrail.data.annotated_images import Unshared, hide_regions, list_unshared
 from vitrail.data.bias.inject import Side, inject
 from vitrail.data.duplicates import group_duplicates
 from vitrail.data.harmonize import harmonize_sites
@@ -44,6 +45,13 @@ class Federation:
     skipped: int
     original: ImageSet | None = None  # the images before a bias, where one was injected
     left_out: int = 0  # training images that are in the data's own test part as well
+    unshared: Unshared | None = None  # what people said must not leave
+    read: ImageSet | None = None  # the images as they were read, where something changed them
+
+    @property
+    def images_as_read(self) -> ImageSet:
+        """What lies at the site: what pins and lifetime ledgers know an image by."""
+        return self.images if self.read is None else self.read
 
     def pool_sites(self) -> Federation:
         """All sites as one: what a centralized run trains on."""
@@ -90,6 +98,7 @@ def assemble(loaded: Loaded, pin: Pin | None = None) -> Federation:
     load_plugins(config.run.plugins, loaded.base, loaded.stored)
     key = derive_server_key(config.run.seed)
     images, problems = _load_images(config.data, loaded.base, key.at("data"), pin)
+    read = images
     parts = make_partition(images, config.partition, config.data, key.at("partition"))
     sites = {site.name: site for site in parts.sites}
     if SERVER in sites:
@@ -113,12 +122,26 @@ def assemble(loaded: Loaded, pin: Pin | None = None) -> Federation:
     if config.hostile:
         original = images if original is None else original
         images = poison_images(images, sites, config.hostile, key.at("bias"))
+    every = dict(sites)
     known = None if config.partition.kind == "one" else tuple(sites)
     sites = _drop_left_out(sites, config.debias, known)
     sites = _drop_withdrawn(sites, config.partition.without)
     images = harmonize_sites(images, tuple(sites.values()), config.debias)
+    drawn, alone = config.data.annotations, config.partition.kind == "one"
+    images = hide_regions(images, every, drawn, alone)
+    unshared = list_unshared(images, every, drawn, alone)
     skipped, server = len(problems), parts.server_test
-    return Federation(images, sites, server, regions, skipped, original, parts.left_out)
+    return Federation(
+        images,
+        sites,
+        server,
+        regions,
+        skipped,
+        original,
+        parts.left_out,
+        unshared,
+        None if read is images else read,
+    )
 
 
 def _load_images(

@@ -22,7 +22,7 @@ from vitrail.live import ask_page, watch_page
 from vitrail.live.catalog import Catalog, LiveRun
 from vitrail.live.form_fields import MOST_FORM
 from vitrail.live.guard import Access, Guard
-from vitrail.live.handlers import HANDLERS
+from vitrail.live.handlers import HANDLERS, PLAN_HANDLERS
 from vitrail.live.question import LinkedQuestion
 from vitrail.live.uploads import TooLargeError, Uploads, receive_body
 from vitrail.report.blocks import WIDE
@@ -72,7 +72,11 @@ def make_application(catalog: Catalog, access: Access) -> Starlette:
 
 def _list_routes(live: Live) -> list[Route]:
     def page(path: str, work: Callable[[Request, LiveRun], Response], post: bool = False) -> Route:
-        return Route(path, _make_handler(live, work), methods=["POST"] if post else ["GET"])
+        return Route(
+            path,
+            _make_handler(live, live.catalog.find, work),
+            methods=["POST"] if post else ["GET"],
+        )
 
     run = "/run/{run}"
     return [
@@ -90,6 +94,14 @@ def _list_routes(live: Live) -> list[Route]:
         page(f"{run}/answer.{{kind}}", functools.partial(_answer_download, live)),
         page(f"{run}/image", functools.partial(_answer_image, live)),
         *(page(f"{run}/{path}", work, post) for path, work, post in HANDLERS),
+        *(
+            Route(
+                f"/plan/{{run}}/{path}".rstrip("/"),
+                _make_handler(live, live.catalog.drafts.get, work),
+                methods=["POST"] if post else ["GET"],
+            )
+            for path, work, post in PLAN_HANDLERS
+        ),
     ]  # fmt: skip
 
 
@@ -100,14 +112,16 @@ def _make_plain(live: Live, render: Callable[[Catalog], str]) -> Handler:
     return handle
 
 
-def _make_handler(live: Live, work: Callable[[Request, LiveRun], Response]) -> Handler:
+def _make_handler(
+    live: Live, find: Callable[[str], T | None], work: Callable[[Request, T], Response]
+) -> Handler:
     async def handle(request: Request) -> Response:
         if request.method == "POST":
             try:
                 request.state.body = await receive_body(request, MOST_FORM)
             except TooLargeError as err:
                 return _make_error(err, 413)
-        run = live.catalog.find(request.path_params["run"])
+        run = find(request.path_params["run"])
         if run is None:
             return _make_error(VitrailError("there is no such run here"), 404)
         return await _guard_errors(live, lambda: work(request, run))

@@ -93,7 +93,7 @@ def render_ask_page(live: LiveRun, asked: LinkedQuestion, fragment: Html | None)
     )
     lead = el("p", "Drop an image, see why, and argue: numbers follow at once.", class_="lead")
     body: list[Html | None] = [el("div", stage, answer, class_="ask")]
-    return render_live_page("Ask", "ask", live.name, body, lead)
+    return render_live_page("Ask", "ask", live.address, body, lead)
 
 
 def _choose_first(live: LiveRun) -> str:

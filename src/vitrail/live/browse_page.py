@@ -59,7 +59,7 @@ def render_browse_page(live: LiveRun, query: Mapping[str, str]) -> str:
            _render_matrix(live, labels, predicted)),
     ]  # fmt: skip
     lead = el("p", "Test images by what became of them. A picture leads to Ask.", class_="lead")
-    return render_live_page("Browse", "browse", live.name, body, lead)
+    return render_live_page("Browse", "browse", live.address, body, lead)
 
 
 def _select(
@@ -163,4 +163,4 @@ def answer_parts(_: Request, live: LiveRun) -> Response:
     )
     blocks = [render_block(block) for block in make_parts_blocks(record, view, photos)]
     body: list[Html | None] = [photos.render_store(), el("section", join(blocks))]
-    return HTMLResponse(render_live_page("What the model looks for", "browse", live.name, body))
+    return HTMLResponse(render_live_page("What the model looks for", "browse", live.address, body))

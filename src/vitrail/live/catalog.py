@@ -8,13 +8,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vitrail.config.annotation_section import ANNOTATIONS_FILE
+from vitrail.data.shared_memory import find_site_folder
 from vitrail.engine.federation import Federation
 from vitrail.errors import RunError, VitrailError
-from vitrail.live.layout import address_run
+from vitrail.live.annotation_store import AnnotationStore
+from vitrail.live.draft import Draft, open_site
+from vitrail.live.layout import PAGES, address_run
 from vitrail.live.own_record import narrow_record
 from vitrail.report.run_record import RunRecord
 from vitrail.report.training_patches import Patches, find_patches
@@ -23,6 +27,9 @@ from vitrail.runs.ask_model import Asker, get_asker
 from vitrail.runs.opened_run import ModelKind, Run
 from vitrail.runs.predict_images import predict_logits
 from vitrail.runs.reopen import load_run_federation
+
+if TYPE_CHECKING:
+    from vitrail.flower.site.site_config import SiteConfig
 
 _DEEP = 3  # folders below one that was named
 _MOST = 400  # test images that are browsed
@@ -35,6 +42,7 @@ class LiveRun:
     name: str
     path: Path
     viewer: Viewer
+    site_config: SiteConfig | None = None  # where a site's own file was given
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _federation: Federation | None = None
     _predictions: dict[Any, Any] = field(default_factory=dict)
@@ -45,6 +53,17 @@ class LiveRun:
     def address(self) -> str:
         """Where its pages are."""
         return address_run(self.name)
+
+    @property
+    def pages(self) -> dict[str, str]:
+        """Its pages."""
+        return PAGES
+
+    @property
+    def store(self) -> AnnotationStore:
+        """At a site in its folder, where later runs find it; else in the run folder."""
+        folder = find_site_folder(self.path) if self.run.end == "site" else None
+        return AnnotationStore((folder or self.path) / ANNOTATIONS_FILE)
 
     @property
     def run(self) -> Run:
@@ -167,19 +186,46 @@ def _to_kind(kind: str) -> ModelKind:
 class Catalog:
     """Finds runs by name; folders are looked through again each time, for runs that are new."""
 
-    def __init__(self, paths: Sequence[Path], site: str | None = None) -> None:
-        self.paths = [path.resolve() for path in paths]
-        for path in self.paths:
-            if not path.is_dir():
-                raise RunError("there is no such folder", where=str(path))
+    def __init__(
+        self, paths: Sequence[Path], site: str | None = None, terms: Path | None = None
+    ) -> None:
+        self.drafts: dict[str, Draft] = {}
+        self.paths: list[Path] = []
+        self.sites: dict[Path, SiteConfig] = {}
+        for path in (path.resolve() for path in paths):
+            if path.is_file() and path.suffix == ".toml":
+                site = self._add_draft(path, site, terms)
+            elif path.is_dir():
+                self.paths.append(path)
+            else:
+                raise RunError("there is no such folder or TOML file", where=str(path))
         self.viewer = Viewer(site, with_images=site is not None)
+        for draft in self.drafts.values():
+            draft.viewer = self.viewer
         self._known: dict[Path, LiveRun] = {}
-        if not self.list_runs():
+        if not self.drafts and not self.list_runs():
             raise RunError(
                 "no run lies here",
                 where=", ".join(map(str, paths)),
                 hint="`vitrail run FILE.toml --out DIR` makes one.",
             )
+
+    def _add_draft(self, file: Path, site: str | None, terms: Path | None) -> str | None:
+        """A planned run; a site's file brings its runs along, and the site looks at its own."""
+        opened = open_site(file)
+        stem, number = file.stem, 2
+        while stem in self.drafts:
+            stem, number = f"{file.stem}-{number}", number + 1
+        self.drafts[stem] = Draft(stem, file, Viewer(), terms if opened is not None else None)
+        if opened is None:
+            return site
+        if site not in (None, opened.name):
+            raise RunError(f"this is the file of {opened.name!r}, not of {site!r}", where=str(file))
+        runs = opened.folder / "runs"
+        self.sites[runs.resolve()] = opened
+        if runs.is_dir():
+            self.paths.append(runs.resolve())
+        return opened.name
 
     def list_runs(self) -> dict[str, LiveRun]:
         """Every run by the name it has in addresses."""
@@ -192,7 +238,7 @@ class Catalog:
                 while name in runs:
                     name, number = f"{stem}-{number}", number + 1
                 known = self._known.setdefault(path, LiveRun(name, path, self.viewer))
-                known.name = name
+                known.name, known.site_config = name, self.sites.get(root)
                 runs[name] = known
         return runs
 

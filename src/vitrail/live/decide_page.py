@@ -75,7 +75,7 @@ def answer_audit(_: Request, live: LiveRun) -> Response:
     if audit is None:
         sentence = f"Nobody audited this run yet: `vitrail audit {live.name}` does."
         body: list[Html | None] = [el("section", el("p", sentence, class_="missing"))]
-        return HTMLResponse(render_live_page("Audit", "audit", live.name, body))
+        return HTMLResponse(render_live_page("Audit", "audit", live.address, body))
     newest = {(d["site"], d["class"]): d for d in read_decisions(live.path)}
     entries = sorted(
         list_findings(audit),
@@ -103,7 +103,7 @@ def answer_audit(_: Request, live: LiveRun) -> Response:
     ]
     downloads = el("p", "Download ", join(files, " \N{MIDDLE DOT} "), class_="soft")
     body = [_render_remedy(live), *shown, el("section", downloads)]
-    return HTMLResponse(render_live_page("Audit", "audit", live.name, body, lead))
+    return HTMLResponse(render_live_page("Audit", "audit", live.address, body, lead))
 
 
 def _draw_pictures(live: LiveRun) -> dict[tuple[str, str], Html]:
@@ -141,7 +141,10 @@ def _render_finding(
     form = _render_form(live, site, str(entry["class"]), chosen, box)
     words = el("div", el("p", facts, class_="soft"), decided, form)
     picture = pictures.get((site, str(entry["class"])))
-    return el("section", head, el("div", el("figure", frame), words, class_="finding"), picture)
+    stage = el("div", frame, class_="stage frame", data_draw=f"{width:g},{height:g}")
+    hint = el("figcaption", "Drag to redraw the region.", class_="hint")
+    shown = el("figure", stage, hint)
+    return el("section", head, el("div", shown, words, class_="finding"), picture)
 
 
 def _render_form(

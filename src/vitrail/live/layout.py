@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import quote
 
 from vitrail import __version__
@@ -13,18 +14,25 @@ PAGES = {
     "ask": "Ask",
     "browse": "Browse",
     "audit": "Audit",
+    "annotate": "Annotate",
     "leaves": "What leaves",
 }
+PLAN_PAGES = {"": "Before the run", "annotate": "Annotate"}
 
 
 def render_live_page(
-    title: str, page: str, run: str | None, body: list[Html | None], lead: object = None
+    title: str,
+    page: str,
+    address: str | None,
+    body: list[Html | None],
+    lead: object = None,
+    pages: Mapping[str, str] = PAGES,
 ) -> str:
-    """A whole page; `page` is its key among `PAGES`, `run` the run it is about."""
+    """A whole page; `page` is its key among `pages`, `address` that of the run it is about."""
     links = [
-        el("a", name, href=_link(key, run), aria_current="page" if key == page else None)
-        for key, name in PAGES.items()
-        if run is not None or not key
+        el("a", name, href=_link(key, address), aria_current="page" if key == page else None)
+        for key, name in pages.items()
+        if address is not None or not key
     ]
     bar = el(
         "header",
@@ -45,8 +53,8 @@ def render_live_page(
     return _render_file(title, join([bar, main, status, foot]))
 
 
-def _link(key: str, run: str | None) -> str:
-    return f"{address_run(run)}/{key}".rstrip("/") if run is not None else "/"
+def _link(key: str, address: str | None) -> str:
+    return f"{address}/{key}".rstrip("/") if address is not None else "/"
 
 
 def address_run(name: str) -> str:

@@ -10,6 +10,7 @@ from starlette.responses import HTMLResponse, Response
 
 from vitrail.live.catalog import LiveRun
 from vitrail.live.layout import render_live_page
+from vitrail.live.lifetime_table import render_lifetime
 from vitrail.report.blocks import render_block
 from vitrail.report.html import Html, el, join
 from vitrail.report.sections.privacy_section import make_privacy_blocks
@@ -44,11 +45,14 @@ def answer_leaves(_: Request, live: LiveRun) -> Response:
            el("details", el("summary", "The release section as it was run"),
               el("pre", json.dumps(release, indent=1)))),
         el("section", el("h2", "What left"), join(blocks)),
+        None if live.site_config is None else el(
+            "section", el("h2", "Budget over the lifetime of the images"),
+            render_lifetime(live.site_config)),
         el("section", el("p", "Download ", join(links[:30], " \N{MIDDLE DOT} "), class_="soft")),
     ]  # fmt: skip
     lead = el("p", "What is about to leave a site, what has left, and under which guarantee.",
               class_="lead")  # fmt: skip
-    return HTMLResponse(render_live_page("What leaves", "leaves", live.name, body, lead))
+    return HTMLResponse(render_live_page("What leaves", "leaves", live.address, body, lead))
 
 
 def answer_ledger(request: Request, live: LiveRun) -> Response:

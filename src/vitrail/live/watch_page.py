@@ -14,6 +14,7 @@ from vitrail.engine.storage.stop_request import has_stop_request, request_stop
 from vitrail.errors import RunError, VitrailError
 from vitrail.live.catalog import Catalog, LiveRun
 from vitrail.live.layout import render_live_page
+from vitrail.live.plan_page import describe_draft
 from vitrail.report.blocks import Figure
 from vitrail.report.charts.chart_lines import Series, draw_lines
 from vitrail.report.charts.drawing import Drawing
@@ -49,8 +50,13 @@ def render_run_list(catalog: Catalog) -> Html:
 def render_watch_page(catalog: Catalog) -> str:
     """The list of runs."""
     live = el("section", el("div", render_run_list(catalog), data_live="/runs"), aria_label="Runs")
+    plans = [
+        el("li", el("a", name, href=draft.address), f" \N{MIDDLE DOT} {describe_draft(draft)}")
+        for name, draft in catalog.drafts.items()
+    ]
+    planned = el("section", el("h2", "Before a run"), el("ul", *plans)) if plans else None
     lead = el("p", "The runs of this folder; the list follows what happens.", class_="lead")
-    return render_live_page("Watch", "", None, [live], lead)
+    return render_live_page("Watch", "", None, [planned, live], lead)
 
 
 def _list_facts(live: LiveRun) -> dict[str, str]:
@@ -95,7 +101,7 @@ def render_run_page(live: LiveRun) -> str:
         "p", f"{run.config.method.name} on {run.card['backbone']}, {len(run.sites)} sites",
         class_="lead",
     )  # fmt: skip
-    return render_live_page(live.name, "", live.name, body, lead)
+    return render_live_page(live.name, "", live.address, body, lead)
 
 
 def render_run_state(live: LiveRun) -> Html:

@@ -32,6 +32,7 @@ class Inputs:
     augment: Augment = field(default_factory=Augment)
     features: npt.NDArray[np.float32] | None = None
     patients: npt.NDArray[np.int64] | None = None  # the number of each image's patient
+    unshared: npt.NDArray[np.float64] | None = None  # [K, 5]: a row, and a box that never leaves
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property

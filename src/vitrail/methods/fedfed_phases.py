@@ -15,6 +15,7 @@ from vitrail.local.inputs import Rows, draw_epoch
 from vitrail.local.optimizer import make_adam, make_steppers
 from vitrail.local.phases.phase import Fit
 from vitrail.local.session import Context, Metrics, Result, Site
+from vitrail.local.sharing.unshared import drop_withheld, find_withheld_pixels
 from vitrail.methods.base.auxiliary_model import build_module, load_into
 from vitrail.methods.base.sharing_method import IMAGES, SHARE
 from vitrail.models.flat import keep_statistics
@@ -96,10 +97,10 @@ class ShareFeatures:
 
     def __call__(self, site: Site, ctx: Context) -> Metrics:
         """The model stays as it is."""
-        left, labels = (
-            compute_remainders(site, ctx),
-            torch.from_numpy(site.inputs.labels[site.rows.train]),
-        )
+        rows = drop_withheld(site.inputs, site.rows.train)
+        left = compute_remainders(site, ctx, rows)
+        left = left.masked_fill(find_withheld_pixels(site.inputs, rows)[..., None], 0.0)
+        labels = torch.from_numpy(site.inputs.labels[rows])
         pixels, targets = [], []
         for view, sigma in enumerate(ctx.options.sigmas):
             key = site.noise.at(SHARE, view)
@@ -112,14 +113,14 @@ class ShareFeatures:
 
     def compute_unprotected(self, site: Site, ctx: Context) -> Tensor:
         """What the autoencoder leaves."""
-        return compute_remainders(site, ctx)
+        return compute_remainders(site, ctx, site.rows.train)
 
 
 @torch.no_grad()
-def compute_remainders(site: Site, ctx: Context) -> Tensor:
-    """What the autoencoder leaves of the site's images, [N, H, W, C] in [-1, 1]."""
-    vae, rows = load_received_vae(site, ctx), site.rows.train
-    parts = []
+def compute_remainders(site: Site, ctx: Context, rows: Rows) -> Tensor:
+    """What the autoencoder leaves of some images, [N, H, W, C] in [-1, 1]."""
+    vae = load_received_vae(site, ctx)
+    parts = [torch.empty(0, *site.inputs.images.shape[1:])]
     for start in range(0, len(rows), CHUNK):
         x = load_pixels(site, rows[start : start + CHUNK])
         parts.append((x - vae(x)[0]).permute(0, 2, 3, 1).cpu())

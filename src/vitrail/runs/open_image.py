@@ -11,6 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from vitrail.config.schema import Data
+from vitrail.data.annotated_images import hide_common_regions
 from vitrail.data.decoding.decode import Decoder, Payload, UnreadableError, limit_pixels
 from vitrail.data.decoding.resize import resize_image
 from vitrail.data.records import Record, Records
@@ -37,6 +38,7 @@ def open_image(item: Payload, decoder: Decoder, data: Data) -> OpenedImage:
     header = decoder.probe(item, data)
     picture = decoder.picture(item, data, side).convert(mode)
     square = np.asarray(resize_image(picture, side, data.resize), np.uint8).reshape(side, side, -1)
+    square = hide_common_regions(square, data.annotations)
     full = decoder.picture(item, data, SHOWN // 2)
     full.thumbnail((SHOWN, SHOWN), Image.Resampling.LANCZOS)
     return OpenedImage((header.height, header.width), square, full)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from vitrail.config.schema import Data
+from vitrail.data.annotated_images import hide_common_regions
 from vitrail.data.decoding.decode import Decoder, Payload, UnreadableError, limit_pixels
 from vitrail.data.decoding.payload import map_ordered, read_payloads
 from vitrail.data.decoding.resize import resize_image
@@ -161,9 +162,8 @@ def _images(
     def work(item: Payload) -> Pixels:
         decoder.probe(item, data)
         picture = decoder.picture(item, data, side).convert("L" if depth == 1 else "RGB")
-        return np.asarray(resize_image(picture, side, data.resize), np.uint8).reshape(
-            side, side, depth
-        )
+        square = np.asarray(resize_image(picture, side, data.resize), np.uint8)
+        return hide_common_regions(square.reshape(side, side, depth), data.annotations)
 
     with limit_pixels(data.max_pixels):
         yield from map_ordered(work, read_payloads(rows))

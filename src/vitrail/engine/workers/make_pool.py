@@ -45,6 +45,7 @@ def make_host(plan: Plan, network: Network, federation: Federation, folder: Path
         normalize=Normalize.of(plan.config, plan.channels),
         augment=plan.config.data.augment,
         patients=number_patients(federation.images),
+        unshared=federation.unshared,
         device=pick_device(plan.config.run.device),
     )
     return Host(plan, network, inputs, federation.sites, folder)
@@ -75,4 +76,6 @@ def _make_setup(plan: Plan, federation: Federation, folder: RunFolder) -> Worker
     patients = number_patients(images)
     if patients is not None:
         tensors["patients"] = torch.from_numpy(patients)
+    if federation.unshared is not None:
+        tensors["unshared"] = torch.from_numpy(federation.unshared)
     return WorkerSetup(header, tensors, handles, store)

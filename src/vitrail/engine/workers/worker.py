@@ -45,6 +45,7 @@ def make_worker_host(header: dict[str, Any], tensors: dict[str, Tensor], images_
         normalize=Normalize.of(loaded.config, header["channels"]),
         augment=loaded.config.data.augment,
         patients=tensors["patients"].numpy() if "patients" in tensors else None,
+        unshared=tensors["unshared"].numpy() if "unshared" in tensors else None,
         device=torch.device(header["device"]),
     )
     return Host(

@@ -94,7 +94,7 @@ def format_epsilon(epsilon: float) -> str:
 
 def forecast_lifetime(config: SiteConfig, plan: Plan, federation: Federation) -> LifetimeForecast:
     """The forecast for the training images of a site."""
-    rows, images = federation.sites[config.name].train, federation.images
+    rows, images = federation.sites[config.name].train, federation.images_as_read
     data, key = plan.config.data, derive_server_key(plan.config.run.seed).at("data")
     originals = read_original_bytes(images, rows, data, config.file.parent, key)
     keys = list_keys(images, rows, originals, config.secret())

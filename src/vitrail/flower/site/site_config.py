@@ -15,6 +15,12 @@ from typing import TYPE_CHECKING, Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from vitrail.config.annotation_section import (
+    ANNOTATIONS_FILE,
+    Annotation,
+    parse_annotations,
+    read_annotations,
+)
 from vitrail.config.load import Loaded, to_config_error
 from vitrail.config.section import Section
 from vitrail.errors import ConfigError, RunError
@@ -135,13 +141,27 @@ class SiteConfig:
             lines = [clean_text(line, _LONGEST) for line in text[-_LONGEST:].splitlines()]
             handle.write(f"{stamp} " + "\n".join(lines) + "\n")
 
-    def merge_terms(self, terms: Terms, begun: bool = False) -> Loaded:
-        """The terms of a federation with this site's own data and machine."""
+    def merge_terms(
+        self, terms: Terms, begun: bool = False, drawn: Sequence[Annotation] | None = None
+    ) -> Loaded:
+        """The terms of a federation with this site's own data and machine, and with what was drawn
+        on its images: that of its folder, or that which a run began with."""
         from vitrail.flower.run_terms import merge_terms
 
+        data = dict(self.data)
+        if drawn is None:
+            in_file = parse_annotations(data.get("annotations", ()))
+            drawn = (*in_file, *self.read_annotations())
+        if drawn:
+            data["annotations"] = [one.model_dump(mode="json") for one in drawn]
         return merge_terms(
-            terms, self.name, self.data, self.run, self.file.parent, str(self.file), begun
+            terms, self.name, data, self.run, self.file.parent, str(self.file), begun
         )
+
+    def read_annotations(self) -> tuple[Annotation, ...]:
+        """What was drawn on this site's images on its live pages."""
+        file = self.folder / ANNOTATIONS_FILE
+        return read_annotations(file) if file.is_file() else ()
 
     def run_folder(self, run: str) -> RunFolder:
         """Where this site keeps what belongs to one run."""
@@ -155,7 +175,7 @@ class SiteConfig:
         if len(waiting) >= _MOST_PROPOSALS:
             raise RunError(f"{len(waiting)} other runs wait for the operator of this site")
         content = {"run": run, "digest": digest_terms(terms), "lines": list(lines)}
-        write_json(self._file(run, "proposed"), {**content, "terms": terms})
+        write_json(self.proposal_file(run), {**content, "terms": terms})
 
     def proposals(self) -> list[Proposal]:
         """Terms that nobody has answered yet."""
@@ -166,6 +186,10 @@ class SiteConfig:
             if self.read_answer(proposal.run, proposal.digest) is None:
                 proposals.append(proposal)
         return proposals
+
+    def proposal_file(self, run: str) -> Path:
+        """Where the terms of a run wait for an answer."""
+        return self._file(run, "proposed")
 
     def decide(self, proposal: Proposal, yes: bool) -> None:
         """Keep the operator's answer."""

@@ -186,6 +186,7 @@ class SiteServer:
             self._current = None
             raise Refusal("the operator of this site has not agreed to the terms of this run")
         if not begun:
+            loaded, site_run = self._read_drawings(message.run, asked, loaded, site_run)
             if site_run.plan.card.get("digest", "") != asked.weights:
                 raise Refusal(
                     "this site's copy of the pretrained weights is not the coordinator's",
@@ -198,19 +199,30 @@ class SiteServer:
                 ledger = SiteFolder(folder.path, self.config.name).ledger()
                 ledger.write({"kind": "lifetime", **forecast.describe(self.config.policy)})
         if not Checkpoints(folder.server).rounds():  # new, or killed before it was ready
-            write_pins(site_run.federation.images, folder.path, self.config.secret())
+            write_pins(site_run.federation.images_as_read, folder.path, self.config.secret())
             self._prepare_folder(site_run)
         return self._enroll(site_run), {}
 
     def _load_terms(self, asked: Hello, begun: RunFolder | None) -> Loaded:
         """The terms with what is this site's own. A run that has begun goes on under its terms
         only; what the site's file leaves out may be as it was before a new version, or as now."""
+        drawn = None if begun is None else begun.open().config.data.annotations
         for before in (False,) if begun is None else (False, True):
-            loaded = self.config.merge_terms(asked.terms, before)
+            loaded = self.config.merge_terms(asked.terms, before, drawn)
             loaded = replace(loaded, config=resolve_config(loaded))
             if begun is None or fingerprint_run(begun.open()) == fingerprint_run(loaded):
                 return loaded
         raise Refusal("this run has begun here under other terms")
+
+    def _read_drawings(
+        self, run: str, asked: Hello, loaded: Loaded, site_run: _SiteRun
+    ) -> tuple[Loaded, _SiteRun]:
+        """What was drawn on images while the operator read the terms counts from the first turn."""
+        again = self._load_terms(asked, None)
+        if again.config.data.annotations == loaded.config.data.annotations:
+            return loaded, site_run
+        self._current = None
+        return again, self._open_run(run, again)
 
     def _forecast(self, run: str, site_run: _SiteRun) -> LifetimeForecast:
         """What the images would have spent after this run; refused where the policy says so."""

@@ -50,6 +50,7 @@
           say("");
         }
       } catch { say("No connection: trying again."); }
+      if (part.dataset.until && part.querySelector(part.dataset.until)) return;
       setTimeout(follow, document.hidden ? 5000 : 1000);
     };
     setTimeout(follow, 1000);
@@ -78,6 +79,45 @@
     const order = (a, b) => value(a).localeCompare(value(b), "en", { numeric: true });
     body.append(...[...body.rows].sort((a, b) => (down ? order(b, a) : order(a, b))));
   });
+
+  // A region drawn over a picture fills in the edges of its form.
+  for (const area of all("[data-draw]")) {
+    const form = area.closest("form") ?? area.closest("section").querySelector("form");
+    const [wide, high] = area.dataset.draw.split(",").map(Number);
+    const edges = ["left", "top", "right", "bottom"].map((name) => form.elements[name]);
+    const mark = document.createElement("div");
+    mark.className = "drawing";
+    let from = null;
+    const at = (event) => {
+      const r = area.getBoundingClientRect();
+      return [Math.min(1, Math.max(0, (event.clientX - r.left) / r.width)),
+              Math.min(1, Math.max(0, (event.clientY - r.top) / r.height))];
+    };
+    const show = () => {
+      const v = edges.map((e) => e.value === "" ? NaN : Number(e.value));
+      mark.hidden = !(v[0] < v[2] && v[1] < v[3]);
+      if (mark.hidden) return;
+      Object.assign(mark.style, { left: `${100 * v[0] / wide}%`, top: `${100 * v[1] / high}%`,
+        width: `${100 * (v[2] - v[0]) / wide}%`, height: `${100 * (v[3] - v[1]) / high}%` });
+    };
+    const fill = (event) => {
+      const to = at(event), round = (v) => Math.round(v * 10) / 10;
+      edges[0].value = round(wide * Math.min(from[0], to[0]));
+      edges[2].value = round(wide * Math.max(from[0], to[0]));
+      edges[1].value = round(high * Math.min(from[1], to[1]));
+      edges[3].value = round(high * Math.max(from[1], to[1]));
+      show();
+    };
+    area.append(mark);
+    for (const edge of edges) edge.addEventListener("input", show);
+    area.addEventListener("pointerdown", (event) => {
+      from = at(event); area.setPointerCapture(event.pointerId); event.preventDefault();
+    });
+    area.addEventListener("pointermove", (event) => { if (from) fill(event); });
+    area.addEventListener("pointerup", (event) => { if (from) { fill(event); from = null; } });
+    area.addEventListener("pointercancel", () => { from = null; });
+    show();
+  }
 
   // Ask.
   const stage = $("stage");

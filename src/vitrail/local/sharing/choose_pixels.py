@@ -18,6 +18,7 @@ from vitrail.grid_noise import add_noise
 from vitrail.local.inputs import Rows
 from vitrail.local.session import Site
 from vitrail.local.sharing.share_filters import Box, find_forbidden_pixels
+from vitrail.local.sharing.unshared import drop_withheld, find_withheld_pixels
 from vitrail.rng import Key
 
 # A gradient's sign says in which direction a pixel would help, not whether it does.
@@ -65,12 +66,14 @@ class ChosenImages:
 
 def choose(site: Site, choice: SharingChoice, key: Key) -> ChosenImages:
     """Draw the images, attribute them to their own labels, and mask them."""
-    rows = _sample(site.rows.train, choice.fraction, key.at("sample"))
+    shareable = drop_withheld(site.inputs, site.rows.train)
+    rows = _sample(shareable, choice.fraction, key.at("sample"))
     images = site.inputs.images[rows]
     labels = torch.from_numpy(site.inputs.labels[rows])
     heat = compute_heatmaps(site, rows, choice, key)
     mask = make_masks(heat, choice.removed, choice.soft)
     mask = mask.masked_fill(find_forbidden_pixels(images, choice.boxes, choice.detector), 0.0)
+    mask = mask.masked_fill(find_withheld_pixels(site.inputs, rows), 0.0)
     raw = torch.from_numpy(images.copy()).to(torch.float32) / 255
     return ChosenImages(rows, heat, mask, raw * mask[..., None], labels)
 

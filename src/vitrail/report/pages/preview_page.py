@@ -94,6 +94,20 @@ def _render_row(preview: Preview, at: int, grouped: bool) -> Html:
     return el("tr", el("th", preview.classes[label], told, scope="row"), *pictures)
 
 
+def render_preview_pictures(preview: Preview, at: int) -> Html:
+    """An image as it is, beside what would be shared of it: the protected picture, or, where means
+    over several images are shared, what of it goes into one."""
+    name = preview.classes[int(preview.chosen.labels[at])]
+    is_alone = len(preview.shared.targets) == len(preview.chosen.labels)
+    shared = preview.shared.pixels[at] if is_alone else preview.chosen.pixels[at]
+    return el(
+        "span",
+        _render_image(preview.images[at], f"original of an image of {name}"),
+        _render_image(_to_bytes(shared), f"what would be shared of an image of {name}"),
+        class_="pair",
+    )
+
+
 def _render_means(preview: Preview, most: int) -> Html:
     """Shared pictures that stand for several images have no row of their own."""
     shown = []

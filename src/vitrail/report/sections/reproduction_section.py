@@ -18,6 +18,7 @@ from vitrail.report.run_record import RunRecord
 
 WITHHELD = "(a path at the site)"
 _PATHS = frozenset({"data.path", "data.public.path", "model.weights", "model.start", "run.plugins"})
+_DRAWN = frozenset(f"data.annotations.{key}" for key in ("image", "note", "by", "at"))
 _REMOTE = (
     "What a site draws comes from a secret of its own, so only the sites together, each with its "
     "secret and its images, can make this run again."
@@ -112,4 +113,5 @@ def _withhold_path(key: str, value: Any) -> Any:
     """Anything that looks like a path is withheld, whatever its key."""
     looks_like_path = isinstance(value, str) and ("/" in value or "\\" in value)
     names_path = key in _PATHS and isinstance(value, str) and value != "imagenet"
-    return WITHHELD if looks_like_path or names_path else value
+    names_image = key in _DRAWN and bool(value)
+    return WITHHELD if looks_like_path or names_path or names_image else value
