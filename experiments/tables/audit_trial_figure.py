@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.tables.figure_style import COLORS, FONT, INK
 from vitrail.files import write_bytes
-from vitrail.report.figures.curves import COLORS, FONT, INK
 
 BINS = 20
 

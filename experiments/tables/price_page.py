@@ -10,9 +10,9 @@ from typing import Any
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from experiments.tables.figure_style import FONT
 from vitrail.files import make_folder_name, write_bytes
 from vitrail.report.document_page import render_page
-from vitrail.report.figures.curves import FONT
 from vitrail.report.html import Html, el
 from vitrail.report.pages.attack_page import render_line
 from vitrail.report.pages.page_elements import image_from_tensor, render_rows

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from experiments.tables.audit_trial import judge_federation
 from experiments.tables.audit_trial_table import summarize
+from experiments.tables.figure_style import COLORS, FONT, INK, MARKS
 from experiments.tables.markdown import format_mean, to_markdown
 from vitrail.attack.choice import choose_whole_round
 from vitrail.attack.ground_truth import RunTruth
@@ -27,7 +28,6 @@ from vitrail.attack.run_view import RunView
 from vitrail.audit.audit_tables import make_extractor
 from vitrail.config.load import Loaded
 from vitrail.files import write_bytes, write_json
-from vitrail.report.figures.curves import COLORS, FONT, INK, MARKS
 from vitrail.rng import derive_server_key
 from vitrail.runs.opened_run import Run
 from vitrail.runs.reopen import load_run_federation

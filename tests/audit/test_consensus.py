@@ -100,7 +100,7 @@ def test_the_picture_is_drawn_with_and_without_distances(tmp_path, form):
         file = tmp_path / f"{at}.{form}"
         draw_consensus(one, file)
         raw = file.read_bytes()
-        assert raw.startswith(b"\x89PNG" if form == "png" else b"<?xml")
+        assert raw.startswith(b"\x89PNG" if form == "png" else b"<svg")
         if form == "svg":
             assert b"a $1" in raw and (b"s3" in raw) == (at == 0)
     with pytest.raises(ConfigError, match=r"cannot be written as 'a\.pdf'"):

@@ -20,10 +20,10 @@ from vitrail.data.inspect.image_check import Check, draw_contact_sheet, guess_da
 from vitrail.data.inspect.image_check import check as look
 from vitrail.data.load_images import load as load_images
 from vitrail.data.partition.partition import Partition
-from vitrail.data.partition.partition_picture import draw_partition
 from vitrail.engine.federation import Federation, assemble
 from vitrail.errors import ConfigError, DataError, VitrailError
 from vitrail.files import write_json
+from vitrail.report.figures.partition_picture import draw_partition
 from vitrail.rng import derive_server_key
 
 data = typer.Typer(help="Look at images before anything is trained.", no_args_is_help=True)

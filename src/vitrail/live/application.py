@@ -26,6 +26,7 @@ from vitrail.live.handlers import HANDLERS, PLAN_HANDLERS
 from vitrail.live.question import LinkedQuestion
 from vitrail.live.uploads import TooLargeError, Uploads, receive_body
 from vitrail.report.blocks import WIDE
+from vitrail.report.charts.raster import render_png
 from vitrail.report.document_page import read_style
 from vitrail.report.html import Html, join
 
@@ -228,8 +229,6 @@ def _answer_figure(request: Request, run: LiveRun) -> Response:
     if kind == "svg":
         return Response(figure.draw(WIDE).to_svg_file(), media_type=SVG)
     if kind == "png":
-        from vitrail.report.charts.raster import render_png  # draws with matplotlib
-
         return Response(render_png(figure.draw(WIDE)), media_type=PNG)
     return Response(figure.table.to_csv(), media_type="text/csv")
 

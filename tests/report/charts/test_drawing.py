@@ -1,6 +1,7 @@
 """Drawings: what is drawn is what was meant, on a page, in a file, as pixels."""
 
 import io
+import tomllib
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -11,7 +12,7 @@ from vitrail.report.charts.chart_lines import Series, draw_lines
 from vitrail.report.charts.chart_matrix import Cell, draw_matrix
 from vitrail.report.charts.chart_rows import Bar, Dot, draw_bars, draw_dots
 from vitrail.report.charts.chart_timeline import Event, draw_timeline
-from vitrail.report.charts.drawing import Drawing, Mark, Text, box
+from vitrail.report.charts.drawing import Drawing, Mark, Path, Photo, Text, box
 from vitrail.report.charts.palette import ROLES
 from vitrail.report.charts.raster import render_png
 
@@ -76,3 +77,40 @@ def test_what_leads_to_a_name_is_not_taken_for_data():
     assert len(inside) == 1 and len(inside[0].points) == 2  # the data and nothing else
     colored = [s for s in lines if s not in inside and s.stroke == inside[0].stroke]
     assert len(colored) == 1 and colored[0].dash == inside[0].dash  # a sample beside the name
+
+
+def test_no_picture_needs_matplotlib(project):
+    """Figures of experiments are drawn with it; the package does without."""
+    for file in (project / "src").rglob("*.py"):
+        assert "matplotlib" not in file.read_text(encoding="utf-8"), file
+
+    tree = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
+    assert not any("matplotlib" in line for line in tree["project"]["dependencies"])
+
+
+def test_a_machine_without_fonts_still_writes_every_name(monkeypatch):
+    from vitrail.report.charts import fonts
+
+    monkeypatch.setattr(fonts, "load_font", lambda size, bold=False: None)
+    names = ("fièvre", "\N{MINUS SIGN}3 \N{MULTIPLICATION SIGN} 4", "ε", "肺", "")
+    drawing = Drawing(200, 100, "t", "", [Text((10, 20 * n + 10), t) for n, t in enumerate(names)])
+    pixels = np.asarray(Image.open(io.BytesIO(render_png(drawing))).convert("L"))
+    for n, name in enumerate(names):
+        line = pixels[40 * n : 40 * n + 40]
+        assert (line.min() < 120) == bool(name), name
+    assert fonts.to_plain_letters("fièvre \N{MINUS SIGN}3") == "fievre -3"
+
+
+def test_faint_turned_and_dashed_shapes_lie_where_they_should():
+    shapes = [
+        Path(((10, 10), (90, 10)), stroke="ink", width=2, dash=(10, 10)),
+        Path(((10, 30), (90, 30), (90, 50), (10, 50)), fill="ink", alpha=0.5),
+        Photo((10, 60), 20, 20, Image.new("RGB", (2, 2), "red")),
+        Text((50, 80), "|", turn=90, size=20, anchor="middle"),
+    ]
+    pixels = np.asarray(Image.open(io.BytesIO(render_png(Drawing(100, 100, "t", "", shapes)))))
+    assert pixels[20, 24:36].max() < 80 and pixels[20, 44:56].min() > 240  # drawn, left out
+    assert 120 < pixels[80, 100].mean() < 160
+    assert tuple(pixels[140, 40]) == (255, 0, 0)
+    dark = np.argwhere(pixels[120:200, 60:140].mean(2) < 120)
+    assert np.ptp(dark[:, 1]) > 2 * np.ptp(dark[:, 0])  # a bar that lies

@@ -96,6 +96,12 @@ def _compute_min_zoom(at: int, room: float, pitch: float) -> float:
     return zoom
 
 
+def place_rows(rows: Sequence[str], columns: Sequence[str], width: float) -> tuple[float, float]:
+    """Where the first row of a matrix begins, and how high each is: for what stands beside it."""
+    grid = _lay_out_grid(rows, columns, width)
+    return grid.top, grid.high
+
+
 def _lay_out_grid(rows: Sequence[str], columns: Sequence[str], width: float) -> _Grid:
     left = min(max((estimate_width(r, _FONT) for r in rows), default=0.0) + 18, 0.3 * width)
     count = max(1, len(columns))

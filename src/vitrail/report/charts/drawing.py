@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Literal, TypeAlias
 
+from PIL import Image
+
 from vitrail.report.charts.palette import get_light_color
 from vitrail.report.html import Html
+from vitrail.report.pages.page_elements import to_data_uri
 
 Point = tuple[float, float]
 Anchor = Literal["start", "middle", "end"]
@@ -69,7 +72,19 @@ class Text:
     min_zoom: float = 1.0
 
 
-Shape: TypeAlias = Path | Mark | Text
+@dataclass(frozen=True)
+class Photo:
+    """A picture, its upper left corner at a point; pixels that are to be seen are not `smooth`."""
+
+    at: Point
+    width: float
+    height: float
+    image: Image.Image
+    label: str = ""
+    smooth: bool = True
+
+
+Shape: TypeAlias = Path | Mark | Text | Photo
 
 
 def line(a: Point, b: Point, role: str = "line", width: float = 1.0, **more: object) -> Path:
@@ -151,7 +166,7 @@ def _paint(kind: Literal["fill", "stroke"], role: str | None, page: bool) -> tup
     return (f"{kind[0]}-{role}", "") if page else ("", f' {kind}="{get_light_color(role)}"')
 
 
-def _write_common_attributes(classes: Sequence[str], shape: Shape, page: bool) -> str:
+def _write_common_attributes(classes: Sequence[str], shape: Path | Mark | Text, page: bool) -> str:
     names = [name for name in (*classes, "tip" if page and shape.tip else "") if name]
     attributes = f' class="{" ".join(names)}"' if names else ""
     if page and shape.series:
@@ -180,7 +195,18 @@ def _render_shape(shape: Shape, page: bool) -> str:
             )
             return _render_path(drawn, page)
         return _render_circle(shape, page)
+    if isinstance(shape, Photo):
+        return _render_photo(shape)
     return _render_path(shape, page)
+
+
+def _render_photo(photo: Photo) -> str:
+    (x, y), style = photo.at, "" if photo.smooth else ' style="image-rendering:pixelated"'
+    return (
+        f'<image x="{x:.1f}" y="{y:.1f}" width="{photo.width:.1f}" height="{photo.height:.1f}" '
+        f'preserveAspectRatio="none" href="{to_data_uri(photo.image)}"{style}>'
+        f"<title>{escape(photo.label)}</title></image>"
+    )
 
 
 def _render_circle(mark: Mark, page: bool) -> str:

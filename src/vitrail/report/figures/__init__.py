@@ -1,1 +1,1 @@
-"""Figures drawn by matplotlib, for slides and papers."""
+"""Figures for slides and papers, drawn from the same shapes as the charts of the pages."""

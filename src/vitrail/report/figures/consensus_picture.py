@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
 
 from vitrail.audit.consensus import Agreement
-from vitrail.errors import ConfigError
-from vitrail.files import write_bytes
-from vitrail.report.figures.confusion_picture import shorten_name
+from vitrail.report.charts.drawing import Drawing, Mark, Shape, Text, box, line
+from vitrail.report.charts.scale import Scale, choose_ticks, format_tick, shorten_text
+from vitrail.report.write_picture import write_drawing
 
 _MOST_NAMES = 80
-_INK, _DOT, _GAP = "#333333", "#0072B2", "#D55E00"
+_LEFT, _MARKS, _CELL, _TOP = 190.0, 300.0, 26.0, 110.0
 
 
 def draw_consensus(agreement: Agreement, path: Path) -> None:
     """Draw it as PNG or SVG: marks of consensus and eigengap, beside them a map of distances."""
-    form = path.suffix.casefold().lstrip(".")
-    if form not in ("png", "svg"):
-        raise ConfigError(
-            f"a picture cannot be written as {path.name!r}",
-            where="--out",
-            hint="Use a name in .png, .svg or .json.",
-        )
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "vitrail"}):
-        figure = _draw_figure(agreement)
-        buffer = io.BytesIO()
-        date = {"Date": None} if form == "svg" else {}
-        figure.savefig(buffer, format=form, metadata=date)
-    write_bytes(path, buffer.getvalue())
+    write_drawing(make_consensus(agreement), path)
 
 
 def describe_consensus(agreement: Agreement) -> list[str]:
@@ -57,54 +42,64 @@ def describe_consensus(agreement: Agreement) -> list[str]:
     ]
 
 
-def _draw_figure(agreement: Agreement) -> Figure:
+def make_consensus(agreement: Agreement) -> Drawing:
+    """One row for each class, the most agreed first."""
     order = np.argsort(-agreement.consensus, kind="stable")
-    count = len(order)
-    height = min(max(0.17 * count, 2.2), 14.0) + 1.1
-    sites = len(agreement.sites) if agreement.distance is not None else 0
-    width = min(0.3 * sites, 9.0)
-    figure = Figure(figsize=(5.2 + width, height), dpi=130, facecolor="white")
-    figure.set_layout_engine("constrained")
-    if agreement.distance is None:
-        _draw_marks(figure.subplots(), agreement, order)
-        return figure
-    ratios = [3.0, max(width, 1.2)]
-    left, right = figure.subplots(1, 2, sharey=True, width_ratios=ratios)
-    _draw_marks(left, agreement, order)
-    _draw_distances(figure, right, agreement, order)
-    return figure
+    high = min(22.0, max(6.0, 1800.0 / len(order)))
+    bottom = _TOP + high * len(order)
+    shapes = [*_draw_marks(agreement, order, high, bottom)]
+    width = _LEFT + _MARKS + 20
+    if agreement.distance is not None:
+        shapes += _draw_distances(agreement, order, high, bottom)
+        width += _CELL * len(agreement.sites) + 60
+    title = f"Agreement of the sites, round {agreement.round}"
+    shapes.append(Text((8, 14), title, "ink", 14, bold=True))
+    return Drawing(max(width, 560.0), bottom + 56, title, f"{len(order)} classes", shapes)
 
 
-def _draw_marks(axes: Any, agreement: Agreement, order: Any) -> None:
-    """Consensus as a dot and the eigengap as a line, from the least value there is to 1."""
-    at = np.arange(len(order))
-    axes.plot(agreement.consensus[order], at, "o", color=_DOT, ms=5, label="consensus")
-    axes.plot(agreement.eigengap[order], at, "|", color=_GAP, ms=9, mew=2, label="eigengap")
+def _draw_marks(agreement: Agreement, order: Any, high: float, bottom: float) -> list[Shape]:
+    """Consensus as a dot and the eigengap as a square, from the least value there is to 1."""
     least = float(min(agreement.consensus.min(), agreement.eigengap.min()))
-    axes.set_xlim(max(0.0, least - 0.05), 1.02)
-    axes.set_ylim(len(order) - 0.4, -0.6)
-    axes.grid(axis="y", color="#E6E6E6", linewidth=0.7)
-    axes.set_axisbelow(True)
+    x = Scale(max(0.0, least - 0.05), 1.02, _LEFT, _LEFT + _MARKS)
+    shapes: list[Shape] = [
+        Mark((_LEFT, 38), 5, "c1"), Text((_LEFT + 11, 38), "consensus", "soft", 12),
+        Mark((_LEFT + 110, 38), 5, "c2", "square"), Text((_LEFT + 121, 38), "eigengap", "soft", 12),
+    ]  # fmt: skip
+    for value in choose_ticks(x.low, 1.0, 5):
+        shapes.append(line((x(value), _TOP), (x(value), bottom), "line"))
+        shapes.append(Text((x(value), bottom + 14), format_tick(value), "soft", 12, "middle"))
     step = -(-len(order) // _MOST_NAMES)
-    names = [shorten_name(agreement.classes[i]) for i in order]
-    axes.set_yticks(at[::step], names[::step], fontsize=7)
-    axes.tick_params(labelsize=7, colors=_INK)
-    axes.set_xlabel(f"agreement of the sites, round {agreement.round}", fontsize=8, color=_INK)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=7, frameon=False)
+    for down, label in enumerate(order):
+        y = _TOP + high * (down + 0.5)
+        if down % step == 0:
+            name = shorten_text(agreement.classes[label], _LEFT - 16, 12)
+            shapes.append(Text((_LEFT - 10, y), name, "ink", 12, "end"))
+        radius = min(5.0, 0.45 * high)
+        shapes.append(Mark((x(float(agreement.eigengap[label])), y), radius, "c2", "square"))
+        shapes.append(Mark((x(float(agreement.consensus[label])), y), radius, "c1"))
+    return shapes
 
 
-def _draw_distances(figure: Figure, axes: Any, agreement: Agreement, order: Any) -> None:
-    """Geodesic distances, dark where a site is far; white with a cross where it never took part."""
+def _draw_distances(agreement: Agreement, order: Any, high: float, bottom: float) -> list[Shape]:
+    """Geodesic distances, dark where a site is far; a mark where it never took part."""
     assert agreement.distance is not None
+    left = _LEFT + _MARKS + 24
     values = agreement.distance[:, order].T
-    image = axes.imshow(values, cmap="Greys", vmin=0.0, aspect="auto", interpolation="nearest")
-    for row, column in np.argwhere(~np.isfinite(values)):
-        axes.plot(column, row, "x", color=_GAP, ms=4)
-    axes.tick_params(labelleft=False, labelsize=7, colors=_INK)
-    axes.set_xticks(
-        range(len(agreement.sites)), map(shorten_name, agreement.sites), fontsize=7, rotation=90
-    )
-    bar = figure.colorbar(image, ax=axes, shrink=0.6)
-    bar.set_label(f"distance from the mean (at most {agreement.largest:.2f})", fontsize=7)
-    bar.ax.tick_params(labelsize=7)
+    known = values[np.isfinite(values)]
+    most = float(known.max()) if known.size and known.max() > 0 else 1.0
+    shapes: list[Shape] = [
+        Text((left + _CELL * (at + 0.5), _TOP - 8), shorten_text(name, 100, 12), "ink", 12, turn=45)
+        for at, name in enumerate(agreement.sites)
+    ]
+    for down, row in enumerate(values):
+        for at, value in enumerate(row):
+            place = (left + _CELL * at, _TOP + high * down, _CELL - 1, high - 1)
+            shapes.append(box(*place, "quiet"))
+            if np.isfinite(value):
+                shapes.append(box(*place, "ink", alpha=0.9 * float(value) / most))
+            else:
+                middle = (place[0] + _CELL / 2, place[1] + high / 2)
+                shapes.append(Mark(middle, min(4.0, 0.4 * high), "c2", "diamond"))
+    words = f"distance from the mean, up to {most:.2f} (at most {agreement.largest:.2f})"
+    shapes.append(Text((left, bottom + 34), words, "soft", 12))
+    return shapes

@@ -6,27 +6,24 @@ the prototype stands for, so rows differ where a model looks at other things on 
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.errors import RunError
 from vitrail.explain.unit_list import Unit, list_units
 from vitrail.methods import METHODS
 from vitrail.models.heads.part_head import require_part_head
+from vitrail.report.charts.drawing import Drawing, Photo, Point, Shape, Text, box
+from vitrail.report.charts.raster import render_png
+from vitrail.report.charts.scale import shorten_text
 from vitrail.report.explain_images import Explainer
-from vitrail.report.figures.evidence_picture import INK, MARK, SOFT, to_plain_text
-from vitrail.report.pages.page_elements import format_number
+from vitrail.report.figures.evidence_picture import frame_photo
+from vitrail.report.pages.page_elements import format_number, image_from_array
 from vitrail.report.training_patches import Patches
 from vitrail.runs.opened_run import ModelKind, Run
 
-_SIDE, _NAME, _HEAD = 1.25, 1.7, 0.45  # inches of a picture, of a model's name, of a class's
+_SIDE, _NAME, _HEAD, _ROW = 124.0, 160.0, 44.0, 146.0  # of a picture, names, a class, a row
 _WORDS = {"global": "global (GM)", "personal": "personal (PM)", "local": "local (LM)"}
 
 
@@ -56,26 +53,18 @@ def draw_prototypes(
             )
     shown = [known_classes.index(name) for name in classes] or list(range(len(known_classes)))
     models = [(name, _group_by_class(explainer), explainer.patches) for name, explainer in rows]
-    wide = _NAME + _SIDE * top
-    high = len(shown) * (_HEAD + 1.18 * _SIDE * len(rows))
-    figure = Figure(figsize=(wide, high), dpi=130, facecolor="white")
-    y = high
+    shapes: list[Shape] = []
+    y = 0.0
     for label in shown:
-        y -= _HEAD
-        figure.text(
-            0.02, (y + 0.12) / high, to_plain_text(known_classes[label]), fontsize=12, color=INK
-        )
+        name = shorten_text(known_classes[label], 0.85 * (_NAME + _SIDE * top), 16)
+        shapes.append(Text((12, y + 0.6 * _HEAD), name, "ink", 16, bold=True))
+        y += _HEAD
         for name, units_by_class, patches in models:
-            y -= 1.18 * _SIDE
-            figure.text(0.02, (y + _SIDE / 2) / high, name, fontsize=9, color=INK, va="center")
+            shapes.append(Text((12, y + _SIDE / 2), shorten_text(name, _NAME - 20, 12), size=12))
             for at, unit in enumerate(units_by_class[label][:top]):
-                place = (_NAME + at * _SIDE, y + 0.16 * _SIDE, 0.94 * _SIDE, 0.94 * _SIDE)
-                x0, y0, w, h = place
-                axes = figure.add_axes((x0 / wide, y0 / high, w / wide, h / high))
-                _draw_prototype(axes, unit, patches)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": "vitrail"})
-    return buffer.getvalue()
+                shapes += _draw_prototype((_NAME + at * _SIDE, y), unit, patches)
+            y += _ROW
+    return render_png(Drawing(_NAME + _SIDE * top, y, "Prototypes side by side", "", shapes))
 
 
 def _group_by_class(explainer: Explainer) -> list[list[Unit]]:
@@ -88,24 +77,17 @@ def _group_by_class(explainer: Explainer) -> list[list[Unit]]:
     ]
 
 
-def _draw_prototype(axes: Axes, unit: Unit, patches: Patches) -> None:
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+def _draw_prototype(at: Point, unit: Unit, patches: Patches) -> list[Shape]:
+    (x, y), side = at, 0.92 * _SIDE
     patch = patches.get(unit.number)
     weight = "" if unit.weight is None else f", weight {format_number(unit.weight, 2)}"
-    axes.set_xlabel(f"{unit.number}{weight}", fontsize=6.5, color=SOFT, labelpad=2)
+    under = Text((x + side / 2, y + side + 11), f"{unit.number}{weight}", "soft", 10, "middle")
     if patch is None:
-        axes.set_facecolor("#f4f2ec")
-        why = "\n".join(textwrap.wrap(to_plain_text(patches.explain_missing(unit.number), 90), 20))
-        middle: dict[str, Any] = {"ha": "center", "va": "center", "transform": axes.transAxes}
-        axes.text(0.5, 0.5, why, fontsize=6, color=SOFT, **middle)
-        return
-    pixels = patch.pixels
-    axes.imshow(pixels[..., 0] if pixels.shape[2] == 1 else pixels, cmap="gray", vmin=0, vmax=255)
-    x0, y0, x1, y1 = patch.box
-    for color, width in (("black", 2.6), (MARK, 1.2)):
-        box = Rectangle((x0 - 0.5, y0 - 0.5), x1 - x0, y1 - y0)
-        box.set(fill=False, edgecolor=color, linewidth=width)
-        axes.add_patch(box)
+        why = textwrap.wrap(patches.explain_missing(unit.number), 18)[:6]
+        lines = [
+            Text((x + side / 2, y + 20 + 14 * n), text, "soft", 10, "middle")
+            for n, text in enumerate(why)
+        ]
+        return [box(x, y, side, side, "quiet"), *lines, under]
+    photo = frame_photo(image_from_array(patch.pixels), patch.pixels.shape[:2], [patch.box])
+    return [Photo((x, y), side, side, photo, f"prototype {unit.number}"), under]

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from vitrail.data.partition.partition_picture import draw_counts
 from vitrail.engine.federation import SERVER
 from vitrail.report.figures.curves import draw_curves
+from vitrail.report.figures.partition_picture import make_counts
+from vitrail.report.write_picture import write_drawing
 from vitrail.runs.opened_run import Run
 
 _MOST_LINES = 12
@@ -38,14 +39,14 @@ def draw_run_pictures(path: Path) -> dict[str, Path]:
 
 def _draw_partition(file: Path, out: Path) -> None:
     partition = json.loads(file.read_text(encoding="utf-8"))
-    draw_counts(
+    drawing = make_counts(
         tuple(partition["sites"]),
         np.array(partition["train"], dtype=np.int64),
         np.array(partition["test"], dtype=np.int64).sum(axis=1),
         tuple(partition["classes"]),
         partition["server_test"],
-        out,
     )
+    write_drawing(drawing, out)
 
 
 def _collect_lines(run: Run) -> dict[str, list[tuple[int, float]]]:

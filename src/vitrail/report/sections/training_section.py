@@ -77,7 +77,7 @@ def collect_series(record: RunRecord, name: str) -> list[Series]:
     ]
     mean = record.run.curve(name, "sites")
     if mean and len(sites) > 1:
-        by_round: dict[int, list[float]] = {}
+        by_round: dict[float, list[float]] = {}
         for curve in sites:
             for round_, value in curve.points:
                 by_round.setdefault(round_, []).append(value)

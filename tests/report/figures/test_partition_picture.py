@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 
 from vitrail.data.partition.partition import Partition, SiteRows
-from vitrail.data.partition.partition_picture import draw_partition
+from vitrail.report.figures.partition_picture import draw_partition
 
 
 def deal(sites, classes, each=6):
