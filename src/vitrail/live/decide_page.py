@@ -64,6 +64,7 @@ def apply_decisions(audit: dict[str, Any], decisions: list[dict[str, Any]]) -> d
             for entry in site["classes"]:
                 if (site["site"], entry["class"]) == (decision["site"], decision["class"]):
                     entry["verdict"] = decision["verdict"]
+                    entry.pop("plan", None)  # a person who decides knows better than the reading
                     entry["box"] = decision["box"] or entry.get("box")
                     entry["decided"] = {k: decision[k] for k in ("by", "at", "note")}
     return decided
