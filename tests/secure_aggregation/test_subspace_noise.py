@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,11 +17,13 @@ from vitrail.aggregate.subspace_tangent import GrassmannTangent
 from vitrail.config.schema import Aggregate
 from vitrail.errors import ConfigError
 from vitrail.files import read_tensors
+from vitrail.geometry import canonicalize
 from vitrail.geometry.frames import draw_frames
 from vitrail.geometry.subspace_step import compute_step
 from vitrail.release.accounting.accountant import Event, calibrate_noise, compute_epsilon
 from vitrail.release.accounting.distinguishing_game import play
 from vitrail.release.defenses.clipped_steps import clip_steps, follow_steps
+from vitrail.release.defenses.subspace_dp import TANGENT, SubspaceDp
 from vitrail.release.message import Field
 from vitrail.release.update import Update
 from vitrail.rng import Key, derive_site_key
@@ -104,6 +107,39 @@ def test_the_game_is_lost_at_the_accounted_epsilon_and_won_with_a_quarter_of_the
     assert honest.epsilon <= EPSILON < lying.epsilon
 
 
+def make_site_release(factor):
+    """`where = "site"`, through the defense and the rounding of the door: whoever sees the frame
+    of a site takes the step to it, and looks along the direction of the worst case."""
+    received = draw_frames(SHAPE, KEY.at("received"))
+    goal = draw_frames(SHAPE, KEY.at("goal"))
+    options = {"level": "site", "clip": CLIP, "epsilon": EPSILON, "delta": DELTA}
+    defense = SubspaceDp("subspace-dp", options)
+    field = Field(NAME, SHAPE, TANGENT, geometry="grassmann")
+    stage = SimpleNamespace(schema=SimpleNamespace(up=(field,)))
+    defense.setting = SimpleNamespace(rounds=1, stages=(stage,))
+    defense.noise_at = lambda site, ctx: factor * defense.multiplier(site.name, 0)
+    layout = SimpleNamespace(views=lambda _: {"head.frames": received})
+    steps, _ = clip_steps({NAME: goal}, {NAME: received.double()}, CLIP)
+    direction = steps[NAME] / steps[NAME].norm()
+
+    def mechanism(present, key):
+        model = SimpleNamespace(layout=layout)
+        site = SimpleNamespace(name="a", model=model, received=torch.zeros(1), noise=key)
+        update = Update("a", 1, "train", {NAME: goal if present else received.clone()})
+        sent, _ = defense.apply(update, site, SimpleNamespace(round=1))
+        frames = canonicalize(sent.tensors[NAME], like=received)
+        return float((compute_step(received, frames) * direction).sum())
+
+    return mechanism
+
+
+@pytest.mark.slow
+def test_the_game_is_lost_where_the_noise_is_the_site_s_own():
+    honest = play(make_site_release(1.0), 1500, DELTA, KEY.at("site"))
+    lying = play(make_site_release(0.25), 1500, DELTA, KEY.at("site"))
+    assert honest.epsilon <= EPSILON < lying.epsilon
+
+
 def norm_of(words, limit_span):
     """The exact norm of some words, in whole numbers."""
     return math.isqrt(sum(int(x) ** 2 for x in words[:limit_span].view(np.int64)))
@@ -178,7 +214,7 @@ def test_a_run_has_the_noise_in_its_sum_and_the_ledger_says_unit_and_adversary(t
     budget = next(line for line in lines if line["kind"] == "budget")
     release = next(line for line in lines if line["kind"] == "release")
     spend = release["spends"][0]
-    assert budget["sites_for_a_step"] > 1 and "a whole site, there or not" in release["guarantee"]
+    assert budget["sites_for_a_step"] > 1 and "a whole site, moving or still" in release["guarantee"]
     assert "the server with 1 of the sites" in release["guarantee"]
     assert spend["accountant"] == "rdp" and spend["epsilon"] <= 8.0 * (1 + 1e-6)
     assert release["defenses"][0]["figures"]["noise_l2"] == 0.0  # none of it is the site's alone
@@ -206,15 +242,23 @@ def test_same_bits_for_one_and_two_workers_and_resumed(tiny, same_bits, tmp_path
     assert same_bits(one.path, tmp_path / "three")
 
 
-def test_a_site_that_drops_out_leaves_a_sum_that_moves_and_a_budget_that_holds(tiny):
-    changed = sections(rounds=3)
-    changed["run"]["dropout"] = 0.25
+def test_a_sum_of_too_few_is_void_and_one_of_enough_is_not(tiny):
+    """Half of the sites drop out: where fewer than t are left there is no sum, and so none with
+    less noise than promised; nobody pays for a round that it was not in."""
+    changed = sections(rounds=6, colluding=2)
+    changed["run"]["dropout"] = 0.5
     run = tiny("lost", **changed)
+    log = (run.path / "log.txt").read_text()
+    assert "and 3 must stay" in log
+    void = log.count("void, 0 accepted")
+    assert 0 < void < 6 and not torch.equal(read_frames(run, 0), read_frames(run, -1))
     for file in run.path.glob("sites/*/ledger.jsonl"):
         lines = [json.loads(line) for line in file.read_text().splitlines()]
-        spent = [line["spends"][0]["epsilon"] for line in lines if line.get("spends")]
-        assert all(value <= 8.0 * (1 + 1e-6) for value in spent)
-    assert not torch.equal(read_frames(run, 0), read_frames(run, -1))
+        spent = [line for line in lines if line.get("spends")]
+        away = log.count(f"without {file.parent.name}: dropped out")
+        assert len(spent) <= 6 - away
+        assert all(line["spends"][0]["epsilon"] <= 8.0 * (1 + 1e-6) for line in spent)
+        assert all("no formal guarantee" not in json.dumps(line["masked"]) for line in spent)
 
 
 def test_training_that_broke_is_no_refusal(tiny):

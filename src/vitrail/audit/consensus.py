@@ -123,7 +123,8 @@ def read_agreement(run: Run) -> Agreement:
         raise RunError(
             f"{run.config.method.name} does not average subspaces: there is no consensus to show",
             where=str(run.path),
-            hint="A method that does: fedgrasp. A run needs at least one round.",
+            hint="A method that does: fedgrasp, where it adds up whole subspaces and not steps "
+            '(consensus = "tangent"). A run needs at least one round.',
         )
     state, where = run.state(), _AGREEMENT_PREFIX
     distance = state.get(where + DISTANCE)

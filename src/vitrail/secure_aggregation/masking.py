@@ -19,6 +19,7 @@ from vitrail.secure_aggregation.steps import MaskRequest
 
 MASKED = "masked/sum"
 MASKED_GUARANTEE = "masked: the server sees the sum only; no formal guarantee on the sum"
+NOISY_GUARANTEE = "masked: the server sees the sum only, with the noise of all sites in it"
 
 
 @dataclass
@@ -47,7 +48,7 @@ class UpdateMasker:
     def describe(self) -> dict[str, object]:
         """What the ledger says of it."""
         return {
-            "says": MASKED_GUARANTEE,
+            "says": NOISY_GUARANTEE if self.noise else MASKED_GUARANTEE,
             "attempt": self.request.attempt,
             "sites": len(self.request.senders),
             "id": self.id,

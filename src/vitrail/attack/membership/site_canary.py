@@ -56,7 +56,8 @@ def estimate_from_sites(view: View) -> SiteCanaryAudit:
     share, seed = float(options.get(SHARE, 0.0)), config.run.seed
     delta = float(options.get("delta", 1e-5))
     names = [site for site in view.list_sites() if is_canary_site(seed, site, share)]
-    if options.get("where", "site") == "site":
+    single = not config.release.secure_sum  # else the server saw nobody alone
+    if options.get("where", "site") == "site" and single:
         seen, changes = "their own updates", view.list_round_changes()
         sums = {site: add_up(changes[site]) for site in names if site in changes}
         rounds = max((len(changes[site]) for site in sums), default=0)

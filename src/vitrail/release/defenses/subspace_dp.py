@@ -49,7 +49,7 @@ from vitrail.release.update import Update
 
 GRASSMANN = "grassmann"
 TANGENT = "grassmann-tangent"
-CLIPPED_SITE = "a whole site, there or not"
+CLIPPED_SITE = "a whole site, moving or still"
 
 
 class SubspaceDpOptions(Budget):
