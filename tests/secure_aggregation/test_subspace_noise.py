@@ -214,7 +214,9 @@ def test_a_run_has_the_noise_in_its_sum_and_the_ledger_says_unit_and_adversary(t
     budget = next(line for line in lines if line["kind"] == "budget")
     release = next(line for line in lines if line["kind"] == "release")
     spend = release["spends"][0]
-    assert budget["sites_for_a_step"] > 1 and "a whole site, moving or still" in release["guarantee"]
+    assert (
+        budget["sites_for_a_step"] > 1 and "a whole site, moving or still" in release["guarantee"]
+    )
     assert "the server with 1 of the sites" in release["guarantee"]
     assert spend["accountant"] == "rdp" and spend["epsilon"] <= 8.0 * (1 + 1e-6)
     assert release["defenses"][0]["figures"]["noise_l2"] == 0.0  # none of it is the site's alone
