@@ -18,6 +18,13 @@ def compute_largest_summand(sites: int) -> float:
     return _ROOM / (max(1, sites) * 2.0**BITS)
 
 
+def cut_to_range(values: Tensor, sites: int) -> Tensor:
+    """Numbers that all fit: what is too large is cut, and what is no number counts as 0. Neither
+    moves two vectors further apart."""
+    largest = compute_largest_summand(sites)
+    return values.to(torch.float64).nan_to_num(0.0, largest, -largest).clamp(-largest, largest)
+
+
 def to_fixed(values: Tensor, sites: int) -> Words:
     """Numbers as 64-bit words, in two's complement; ValueError if one does not fit."""
     largest = float(values.abs().max()) if values.numel() else 0.0

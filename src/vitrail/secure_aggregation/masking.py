@@ -12,7 +12,7 @@ from torch import Tensor
 from vitrail.release.masker import WithheldError
 from vitrail.release.update import Update
 from vitrail.secure_aggregation.cohort import MAX_ATTEMPTS
-from vitrail.secure_aggregation.fixed_point import Words, to_fixed
+from vitrail.secure_aggregation.fixed_point import Words, cut_to_range, to_fixed
 from vitrail.secure_aggregation.shared_noise import SharedNoise
 from vitrail.secure_aggregation.site_steps import SiteSteps
 from vitrail.secure_aggregation.steps import MaskRequest
@@ -20,6 +20,8 @@ from vitrail.secure_aggregation.steps import MaskRequest
 MASKED = "masked/sum"
 MASKED_GUARANTEE = "masked: the server sees the sum only; no formal guarantee on the sum"
 NOISY_GUARANTEE = "masked: the server sees the sum only, with the noise of all sites in it"
+
+_SILENT = "the update does not pass the guard of its own site"
 
 
 @dataclass
@@ -60,12 +62,15 @@ class UpdateMasker:
             raise WithheldError(f"round {round_} was tried {len(known)} times already")
 
     def prepare(self, update: Update) -> None:
-        """Check attempt and update as the server would; `WithheldError` if either is no good."""
+        """Check attempt and update as the server would; `WithheldError` if either is no good. With
+        noise nothing is refused for its size, and no reason tells a number of the site."""
         state = self.steps.check_masking(self.request, self.round, self.message)
         weight = state.weights[self.steps.site]
         if reason := self.refusal(update, weight):
-            raise WithheldError(reason)
+            raise WithheldError(_SILENT if self.noise else reason)
         lifted = self.lift(update, weight)
+        if self.noise:
+            lifted = cut_to_range(lifted, len(state.weights))
         try:
             self._words = to_fixed(lifted, len(state.weights))
         except ValueError as err:

@@ -37,6 +37,7 @@ from vitrail.release.update import Update
 VARIANCE = "running_var"
 GRID_STEP = 2.0**-32  # of the numbers in a secure sum
 LEAST_CANARIES = 10
+_ROUNDING = 2.0**-10  # of a clip: more than float32 makes a change longer in the guard's eyes
 SUMMABLE_RULES = ("mean", "uniform")  # rules under which a site moves the sum by its change
 
 
@@ -164,7 +165,7 @@ class ClientDp(PrivateDefense):
         if self.options.where == "site":
             return
         if self.options.where == "distributed":
-            check_secure(self.name, setting)
+            check_shared_noise(self.name, self.options.clip, setting)
         if self.options.sites:
             raise ConfigError(
                 "noise in the sum is one for all sites",
@@ -192,14 +193,25 @@ class ClientDp(PrivateDefense):
             )
 
 
-def check_secure(name: str, setting: Setting) -> None:
-    """Refuse a share of noise that no secure sum makes whole."""
+def check_shared_noise(name: str, clip: float, setting: Setting) -> None:
+    """Refuse a share of noise that no secure sum makes whole, and a guard that would look at a
+    clipped change before the noise is on it: that it refuses, and why, leaves without any."""
     if not setting.config.release.secure_sum:
         raise ConfigError(
             "noise that is distributed over sites protects none of them alone: without a "
             "secure sum the server would see each update with a share of it",
             where=f"release.{name}.where",
             hint='Set release.secure_sum = true, or where = "site".',
+        )
+    fields = [field for stage in setting.stages for field in stage.schema.up]
+    least = min([setting.config.aggregate.max_norm, *(f.bound for f in fields if f.bound)])
+    if clip * (1 + _ROUNDING) > least:
+        raise ConfigError(
+            f"each site's guard would refuse some changes up to clip = {clip:g} before they have "
+            f"noise, since {least:g} is the largest that surely passes: a refusal would tell how "
+            "long a change is",
+            where="aggregate.max_norm",
+            hint=f"Set it to more than release.{name}.clip.",
         )
 
 

@@ -29,7 +29,7 @@ from vitrail.release.accounting.accountant import AccountantName, Event
 from vitrail.release.accounting.discrete_sum import compute_distributed_noise
 from vitrail.release.accounting.promise import DISTRIBUTED, OUTSIDE, SERVER, Promise
 from vitrail.release.defenses.additive import compute_noise_metrics
-from vitrail.release.defenses.client_dp import check_secure, get_received
+from vitrail.release.defenses.client_dp import check_shared_noise, get_received
 from vitrail.release.defenses.clipped_steps import (
     bound_rounding,
     clip_steps,
@@ -264,7 +264,7 @@ class SubspaceDp(PrivateDefense):
             )
         self._check_clip(fields)
         if self._is_distributed:
-            check_secure(self.name, setting)
+            check_shared_noise(self.name, self.options.clip, setting)
         if self.options.where == "site" or self._by_image:
             return
         if self.options.sites or any(field.rule != self._rule for field in fields):
