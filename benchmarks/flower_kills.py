@@ -1,6 +1,6 @@
 """kill -9 at random moments of a real federation: the same bits and the same ledgers at its end.
 
-    python benchmarks/flower_kills.py [--kills 30] [--rounds 120] [--seed 1]
+    python benchmarks/flower_kills.py [--kills 30] [--rounds 120] [--seed 1] [--pause 4]
 
 A coordinator and two sites are processes on loopback, without keys, because only there may draws
 follow from the seed. Again and again one of five processes is killed: the coordinator, a site's
@@ -12,6 +12,7 @@ federation in one process that nobody disturbed: each number of the model, each 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -70,10 +71,13 @@ class KilledFederation:
             process.wait()
             self.start(who)
             return True
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        for child in children:
-            os.kill(int(child), signal.SIGKILL)
-        return bool(children)
+        killed = False
+        with contextlib.suppress(OSError):  # it may end while we look
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+            for child in children.split():
+                os.kill(int(child), signal.SIGKILL)
+                killed = True
+        return killed
 
     def is_over(self) -> bool:
         return (self.folder / "run" / "server" / "finished").exists()
@@ -109,7 +113,9 @@ class KilledFederation:
             process.wait()
 
 
-def disturb(federation: KilledFederation, kills: int, draw: random.Random) -> list[str]:
+def disturb(
+    federation: KilledFederation, kills: int, draw: random.Random, pause: float
+) -> list[str]:
     """Kill until the run is over or enough were killed; who it was. Four kills of five wait until
     a round was finished since the last one, so that they hit all that a round does; the others
     come while processes still start."""
@@ -117,7 +123,7 @@ def disturb(federation: KilledFederation, kills: int, draw: random.Random) -> li
     while len(done) < kills and not federation.is_over():
         if draw.random() < 0.8:
             federation.wait_for_round()
-        time.sleep(draw.uniform(0.0, 4.0))
+        time.sleep(draw.uniform(0.0, pause))
         who = draw.choice(["coordinator", *SITES, *SITES])
         alone = who != "coordinator" and draw.random() < 0.5
         if not federation.is_over() and federation.kill(who, alone):
@@ -141,6 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name, value in (("kills", 30), ("rounds", 120), ("seed", 1), ("images", 200)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--pause", type=float, default=4.0)
     args = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="vitrail-") as scratch:
@@ -158,7 +165,7 @@ def main() -> None:
         try:
             for who in federation.commands:
                 federation.start(who)
-            done = disturb(federation, args.kills, random.Random(args.seed))
+            done = disturb(federation, args.kills, random.Random(args.seed), args.pause)
             federation.wait()
         finally:
             federation.stop()

@@ -136,7 +136,10 @@ def run_fleet(sites: int, rounds: int, folder: Path) -> float:
             nodes.terminate()
     if done.returncode:
         sys.exit(done.stderr[-2000:])
-    return float(json.loads(done.stdout.splitlines()[-1]))
+    peak, seconds = json.loads(done.stdout.splitlines()[-1])
+    absent = (folder / "run" / "log.txt").read_text(encoding="utf-8").count(": without")
+    print(f"  {sites:5d} sites: {seconds:.0f} s of processor time, {absent} turns without a site")
+    return float(peak)
 
 
 def coordinate(port: int, folder: Path) -> None:
@@ -146,7 +149,8 @@ def coordinate(port: int, folder: Path) -> None:
 
     settings = ServerSettings("127.0.0.1", port, Keys(folder / "keys"))
     run_server(folder / "federation.toml", folder / "run", settings, EventTeller(print))
-    print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    print(json.dumps([used.ru_maxrss / 1024, used.ru_utime + used.ru_stime]))
 
 
 def measure(kind: str, sites: int, rounds: int) -> float:

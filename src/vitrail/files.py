@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -103,6 +104,18 @@ def write_json(path: Path, value: Any) -> None:
 def is_readable_by_others(private: Path) -> bool:
     """Whether others than the owner may read a private key."""
     return bool(private.stat().st_mode & 0o077)
+
+
+def is_locked(file: Path) -> bool:
+    """Whether a process holds the lock; it is looked at and let go, never kept."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> None:

@@ -178,6 +178,9 @@ def test_a_site_that_finishes_once_says_so(site, monkeypatch) -> None:
     events = [json.loads(line) for line in shown]
     assert [event["event"] for event in events] == ["started", "connection", "left"]
     assert events[1]["text"] == "nobody answers" and events[-1]["text"] == "finished"
+    log = [json.loads(line) for line in (site.config.folder / "log.txt").read_text().splitlines()]
+    assert [entry.get("event") for entry in log[1:]] == ["started", "connection", "left"]
+    assert log[2]["text"] == "nobody answers" and log[2]["site"] == "north"
 
 
 def test_a_key_that_is_not_let_in_is_told_once_a_minute() -> None:

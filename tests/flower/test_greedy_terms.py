@@ -14,10 +14,11 @@ from vitrail.engine.tasks import Task
 from vitrail.flower.envelope import seal, unseal
 from vitrail.flower.run_terms import make_terms, resolve_terms
 from vitrail.flower.site.limits import SiteLimits
+from vitrail.flower.site.message_checks import check_task
 from vitrail.flower.site.network_size import check_network_size, count_numbers
 from vitrail.flower.site.policy import SitePolicy
 from vitrail.flower.site.site_errors import Refusal
-from vitrail.flower.site.site_server import SiteServer, _check_task
+from vitrail.flower.site.site_server import SiteServer
 from vitrail.flower.versions import list_versions
 from vitrail.models.network import HEADS, make_network
 from vitrail.rng import derive_server_key
@@ -68,9 +69,9 @@ def test_a_site_forgets_no_state_that_it_could_still_build_on(birds, base, floor
     loaded = resolve_terms(birds.coordinator(run={"rounds": 3, "seed": 5}))
     plan, _ = make_plan(loaded, tuple(loaded.config.data.classes), 3)
     policy = SitePolicy()
-    _check_task(Task("east", 3, 1, base=2, floor=2), plan, policy)
+    check_task(Task("east", 3, 1, base=2, floor=2), plan, policy)
     with pytest.raises(Refusal, match="forget what it builds on"):
-        _check_task(Task("east", 3, 1, base=base, floor=floor), plan, policy)
+        check_task(Task("east", 3, 1, base=base, floor=floor), plan, policy)
 
 
 def test_a_figure_that_one_turn_knows_is_not_hidden_by_another_that_does_not(tmp_path):

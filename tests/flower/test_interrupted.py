@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import json
+import socket
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 
+from vitrail.files import is_locked
 from vitrail.flower.envelope import seal, unseal
 from vitrail.flower.run_terms import make_terms, resolve_terms
 from vitrail.flower.site.resident_process import ResidentLostError, ResidentProcess
@@ -15,7 +21,7 @@ from vitrail.flower.versions import list_versions
 
 pytest.importorskip("flwr")
 
-from vitrail.flower.coordinator.fleet_link import FleetLink
+from vitrail.flower.coordinator.fleet_link import FleetLink, _Question
 from vitrail.flower.coordinator.fleet_server import FleetServer
 from vitrail.flower.coordinator.server_command import _make_scratch_folder
 from vitrail.flower.keys import make_keys
@@ -72,6 +78,59 @@ def test_a_resident_process_that_ends_by_itself_is_not_started_again(tmp_path, m
     monkeypatch.setattr(resident, "_start_once", lambda: codes.pop(0))
     with pytest.raises(ResidentLostError, match="the lock is held"):
         resident.start()
+
+
+def test_a_resident_process_whose_node_died_while_it_started_takes_no_lock(birds, tmp_path):
+    """It would hold the lock of its site when the next one starts, which then ends for good."""
+    home = birds.home("east", tmp_path)
+    ours, theirs = socket.socketpair()
+    settings = {"file": str(home.file), "keys": None, "seeded": False, "parent": 2**22 + 1}
+    words = ["-m", "vitrail.flower.site.resident", str(theirs.fileno()), json.dumps(settings)]
+    with ours, theirs:
+        done = subprocess.run(
+            [sys.executable, *words],
+            pass_fds=(theirs.fileno(),),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 1 and "is gone" in done.stderr
+    assert not (home.folder / "lock").exists()
+
+
+def test_a_lock_that_is_about_to_be_let_go_is_waited_for(birds, tmp_path):
+    """Of a process whose parent was killed a moment ago, and that is not gone yet."""
+    home, held = birds.home("east", tmp_path), threading.Event()
+
+    def hold_for_a_moment() -> None:
+        with home.hold_lock():
+            held.set()
+            time.sleep(0.5)
+
+    thread = threading.Thread(target=hold_for_a_moment)
+    thread.start()
+    held.wait()
+    with home.hold_lock(patience=20.0):
+        assert is_locked(home.folder / "lock")
+    thread.join()
+
+
+def test_a_node_that_was_silent_for_a_while_is_heard_again(tmp_path):
+    """Its heartbeats came too late on a busy machine; it had not gone, and will answer."""
+    keys = make_keys(tmp_path / "keys", ["north"], ["localhost"])
+    with FleetServer("127.0.0.1", find_free_port(), keys, tmp_path / "scratch") as server:
+        (node,) = server.names
+        state, link = server.state, FleetLink(server)
+        state.acknowledge_node_heartbeat(node, 1e6)
+        activated = link._get_activation(node)
+        waiting = {link._push(node, b"question", 60.0): _Question("north", node, activated)}
+        state.nodes[node].online_until = time.time() - 60
+        assert list(link._pull(waiting)) == []  # Flower says that the node is gone
+        (question,) = waiting.values()
+        assert question.lost is not None
+        state.nodes[node].online_until = time.time() + 60
+        assert list(link._ask_again(waiting, lambda _: b"question", 60.0)) == []
+        assert list(waiting.values()) == [question] and question.lost is None
 
 
 def test_a_message_that_nobody_could_answer_is_asked_again(tmp_path):

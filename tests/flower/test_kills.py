@@ -15,14 +15,10 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "flower_kills.py"
 
 
 def test_three_kills_cost_no_bit_and_no_line_of_a_ledger():
-    words = ["--kills", "3", "--rounds", "20", "--images", "60", "--seed", "3"]
-    for _ in range(2):  # a loaded machine may miss the script's own deadlines once
-        done = subprocess.run(
-            [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, timeout=420
-        )
-        assert "False" not in done.stdout, done.stdout  # other bits or lines are never excused
-        if done.returncode == 0:
-            break
+    """Pauses are short, so that all three come before the last round on a fast machine too; the
+    time that a busy machine may take is bounded by the test's own limit alone."""
+    words = ["--kills", "3", "--rounds", "30", "--images", "60", "--seed", "3", "--pause", "1"]
+    done = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\n3 kills: " in done.stdout
     assert "same bits: True; same ledgers: True" in done.stdout

@@ -11,10 +11,13 @@ from typer.testing import CliRunner
 from vitrail.cli.app import app
 from vitrail.errors import RunError
 from vitrail.flower.coordinator.coordinate import run_federation
-from vitrail.flower.envelope import unseal
+from vitrail.flower.envelope import seal, unseal
+from vitrail.flower.run_terms import make_terms, resolve_terms
+from vitrail.flower.site import site_server
 from vitrail.flower.site.lifetime_ledger import LifetimeLedger
 from vitrail.flower.site.site_config import SiteConfig
 from vitrail.flower.site.site_server import SiteServer
+from vitrail.flower.versions import list_versions
 from vitrail.release.accounting.accountant import Event, compute_epsilon
 
 from .conftest import SITES, Loop
@@ -136,3 +139,46 @@ def test_a_closing_turn_out_of_turn_does_not_make_a_run_free(birds, tmp_path):
     turn = next(raw for s, raw in loop.asked if s == "north" and unseal(raw).kind == "turn")
     answer = unseal(loop.stations["north"].answer(turn))
     assert answer.kind != "turn" and "closing turn" in answer.body["sentence"]
+
+
+class Killed(BaseException):
+    """What no handler catches."""
+
+
+def test_images_that_come_after_a_kill_before_the_pins_are_counted(birds, tmp_path, monkeypatch):
+    """The first hello counted the images that were there, and was killed before it pinned them."""
+    config = birds.home("east", tmp_path)
+    table = tmp_path / "some.csv"
+    head, *rows = (birds.root / "east.csv").read_text().splitlines()
+    table.write_text("\n".join([head, *(f"{birds.root}/{row}" for row in rows[:-6])]) + "\n")
+    config.file.write_text(
+        config.file.read_text().replace(str(birds.root / "east.csv"), str(table))
+    )
+
+    def open_again() -> SiteServer:
+        opened = SiteConfig.open(config.file)
+        object.__setattr__(opened, "wait", lambda run, terms, lines, patience: True)
+        return SiteServer(opened)
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    loaded = birds.coordinator(model={**birds.terms["model"], "norm": "group"}, release=PRIVATE)
+    hello = seal(
+        "hello",
+        "abc",
+        "east",
+        {"terms": make_terms(resolve_terms(loaded).config), "versions": list_versions("torch")},
+    )
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(site_server, "write_pins", kill)
+        open_again().answer(hello)
+    (before,) = LifetimeLedger(config).list_runs()
+    table.write_text("\n".join([head, *(f"{birds.root}/{row}" for row in rows)]) + "\n")
+    server = open_again()
+    assert unseal(server.answer(hello)).kind == "hello"
+    train = len(server._current[1].federation.sites["east"].train)
+    counted = LifetimeLedger(config).count_images("abc")
+    assert before.keys.total() < train == counted.total()
+    assert unseal(open_again().answer(hello)).kind == "hello"  # pinned now: nothing is added
+    assert len(LifetimeLedger(config).list_runs()) == 2

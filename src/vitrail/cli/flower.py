@@ -26,7 +26,9 @@ Insecure = Annotated[
 ]
 LogFormatWord = Annotated[
     str,
-    typer.Option("--log-format", metavar="text|json", help="Sentences, or a JSON event a line."),
+    typer.Option(
+        "--log-format", metavar="text|json", help="Sentences or JSON lines, printed and in log.txt."
+    ),
 ]
 _WARNING = "INSECURE: no encryption, no authentication. Never use this with real images."
 

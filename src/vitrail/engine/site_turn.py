@@ -364,7 +364,7 @@ class Host:
         kept = {HOME + name: self.model.named[name] for name in stage.home}
         state = {**kept, **{OWN + name: tensor for name, tensor in site.state.items()}}
         if state:
-            folder.save(task.round, state)
+            folder.save(task.round, state, task.base)
         return bool(state)
 
     def logits(self, values: Tensor, rows: Rows) -> Tensor:

@@ -111,7 +111,7 @@ class EventTeller:
 
     def __init__(self, show: Show, form: LogFormat = "text") -> None:
         self._show = show
-        self._form: LogFormat = form
+        self.form: LogFormat = form
         self._log: EventLog | None = None
         self._before: list[Event] = []
 
@@ -129,4 +129,4 @@ class EventTeller:
         else:
             event = make_event(kind, text, facts)
             self._before.append(event)
-        self._show(format_event(event, self._form))
+        self._show(format_event(event, self.form))

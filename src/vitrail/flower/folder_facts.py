@@ -1,24 +1,11 @@
-"""What a folder tells from outside: whether somebody works in it, and how large it is."""
+"""What a folder tells from outside: how large it is, and what went wrong in it last."""
 
 from __future__ import annotations
 
-import fcntl
 from contextlib import suppress
 from pathlib import Path
 
 from vitrail.flower.events import Event
-
-
-def is_locked(file: Path) -> bool:
-    """Whether a process holds the lock; it is looked at and let go, never kept."""
-    if not file.is_file():
-        return False
-    with file.open("rb") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
 
 
 def measure_folder(folder: Path) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from vitrail.config.annotation_section import ANNOTATIONS_FILE
 from vitrail.data.shared_memory import find_site_folder
 from vitrail.engine.federation import Federation
 from vitrail.errors import RunError, VitrailError
+from vitrail.files import is_locked
 from vitrail.live.annotation_store import AnnotationStore
 from vitrail.live.draft import Draft, open_site
 from vitrail.live.layout import PAGES, address_run
@@ -82,16 +82,7 @@ class LiveRun:
     @property
     def is_running(self) -> bool:
         """Whether a process works in the folder."""
-        file = self.path / "lock"
-        if not file.exists():
-            return False
-        with file.open("rb") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return True
-            fcntl.flock(handle, fcntl.LOCK_UN)
-        return False
+        return is_locked(self.path / "lock")
 
     def load_federation(self) -> Federation:
         """Its images, read once."""

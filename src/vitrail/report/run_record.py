@@ -14,6 +14,7 @@ from vitrail.engine.federation import SERVER
 from vitrail.engine.storage.roster_log import ROSTER_FILE, RosterEvent, RosterLog
 from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.errors import RunError
+from vitrail.log_file import read_log
 from vitrail.runs.arrivals import read_arrivals
 from vitrail.runs.opened_run import Run
 
@@ -127,11 +128,9 @@ class RunRecord:
     @cached_property
     def missed_updates(self) -> list[MissedUpdate]:
         """Refused updates and dropouts, as the log tells them."""
-        file = self.run.folder.log_file
-        text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
         return [
             missed
-            for line in text.splitlines()
+            for line in read_log(self.run.folder.log_file)
             if (missed := self._parse_missed_update(line)) is not None
         ]
 

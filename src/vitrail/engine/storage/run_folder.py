@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from vitrail.config import Config, Loaded, dump, load
 from vitrail.errors import RunError
 from vitrail.files import report_write_errors, write_text
+from vitrail.log_file import LOG_FILE, append_log
 
 _WAIT_SECONDS = 20.0
 PRIVATE_METRICS_FILE = "figures.jsonl"  # of a site, in its own folder
@@ -33,7 +34,7 @@ class RunFolder:
         self.config_file = self.path / "config.toml"
         self.metrics_file = self.path / "metrics.jsonl"
         self.parquet_file = self.path / "metrics.parquet"
-        self.log_file = self.path / "log.txt"
+        self.log_file = self.path / LOG_FILE
         self.server = self.path / "server"
         self.sites = self.path / "sites"
         self._lock: int | None = None
@@ -105,12 +106,7 @@ class RunFolder:
 
     def log(self, text: str) -> None:
         """Append a line with the time to log.txt."""
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-        with (
-            report_write_errors(self.log_file),
-            self.log_file.open("a", encoding="utf-8") as handle,
-        ):
-            handle.write(f"{stamp} {text}\n")
+        append_log(self.log_file, text)
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append metrics as JSON lines."""

@@ -12,7 +12,13 @@ from torch import Tensor
 from vitrail.engine.storage.asset_store import AssetStore
 from vitrail.engine.storage.run_folder import PRIVATE_METRICS_FILE
 from vitrail.errors import RunError
-from vitrail.files import make_folder_name, read_tensors, report_write_errors, write_tensors
+from vitrail.files import (
+    make_folder_name,
+    read_header,
+    read_tensors,
+    report_write_errors,
+    write_tensors,
+)
 from vitrail.release.ledger import Ledger
 
 OwnModelKind = Literal["personal", "local"]
@@ -46,9 +52,15 @@ class SiteFolder:
             )
         return read_tensors(path)[0]
 
-    def save(self, round_: int, state: dict[str, Tensor]) -> None:
-        """Keep the state this round ended with."""
-        write_tensors(self._state(round_), state, {"site": self.site, "round": round_})
+    def save(self, round_: int, state: dict[str, Tensor], base: int = 0) -> None:
+        """Keep the state this round ended with, and how many turns it was built in."""
+        turns = self._count_turns(self._state(base)) + 1 if base else 1
+        meta = {"site": self.site, "round": round_, "turns": turns}
+        write_tensors(self._state(round_), state, meta)
+
+    def _count_turns(self, state: Path) -> int:
+        """The turns that a state was built in; 0 where nobody wrote that down, or it is gone."""
+        return int(read_header(state).get("turns", 0)) if state.exists() else 0
 
     def note(self, round_: int, figures: Mapping[str, float | None]) -> None:
         """Add figures of a round that stay at the site; told again, the later ones count."""
@@ -75,9 +87,15 @@ class SiteFolder:
         return read_tensors(path)[0] if path.exists() else None
 
     def prune(self, floor: int) -> None:
-        """Delete states that will never be asked for again."""
+        """Delete states that will never be asked for again. One that was built in more turns than
+        the one they give way to stays: a server may tell a site to begin anew, and what its own
+        model had learned until then is the site's."""
         if floor > 0 and (folder := self.path / "state").is_dir():
-            keep = self._state(floor).name
-            for path in folder.glob("round-*.safetensors"):
-                if path.name < keep:
-                    path.unlink(missing_ok=True)
+            new = self._state(floor)
+            older = [path for path in folder.glob("round-*.safetensors") if path.name < new.name]
+            turns = {path: self._count_turns(path) for path in older}
+            longest = max(older, key=lambda path: (turns[path], path.name), default=new)
+            if longest != new and turns[longest] > self._count_turns(new):
+                older.remove(longest)
+            for path in older:
+                path.unlink(missing_ok=True)

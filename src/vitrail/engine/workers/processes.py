@@ -22,10 +22,13 @@ _PATIENCE = 5.0
 _PR_SET_PDEATHSIG = 1
 
 
-def die_with_parent(sign: int = signal.SIGKILL) -> None:
-    """Ask Linux to send this process a signal when the one that started it dies."""
+def die_with_parent(sign: int = signal.SIGKILL, parent: int | None = None) -> None:
+    """Ask Linux to send this process a signal when the one that started it dies. `parent` is that
+    one, where it is known: if it is dead already, no signal comes, and this process ends here."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(sign))
+    if parent is not None and os.getppid() != parent:
+        sys.exit("the process that started this one is gone")
 
 
 @dataclass

@@ -1,19 +1,16 @@
 """What gets from the network to Flower's application: known paths, known keys, bounded bodies.
 
 Flower reads and parses a whole request before it looks at who sent it. Here the headers decide
-first: a key that is not registered is answered without reading on, and nobody sends more than the
+first: who shows no registered key is answered without reading on, and nobody sends more than the
 largest reply of the run.
 """
 
 from __future__ import annotations
 
-import asyncio
 import binascii
 from base64 import b64decode
-from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from flwr.common.constant import TIMESTAMP_HEADER
@@ -21,7 +18,18 @@ from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIG
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 
 from vitrail.flower.carrier import NOT_LET_IN
+from vitrail.flower.coordinator.connections import Connection, Connections
 from vitrail.flower.coordinator.quiet_teller import QuietTeller
+from vitrail.flower.coordinator.transfers import (
+    Application,
+    Event,
+    LimitedBody,
+    Receive,
+    Scope,
+    Send,
+    StoredAnswer,
+    Transfers,
+)
 from vitrail.flower.envelope import MAX_HEADER_BYTES
 
 _FLEET = "/v1/fleet/"
@@ -44,63 +52,16 @@ OPEN_ROUTES = frozenset(_FLEET + name for name in ("register-node", "unregister-
 _PUSH_OBJECT, _PULL_OBJECT = _FLEET + "push-object", _FLEET + "pull-object"
 _SMALL_BODY = 2**16  # of everything but the content of a reply
 _WRAPPING = 2**12  # what Flower adds to a content
-_IN_FLIGHT = 2**28  # bytes of contents on their way through this process
-_COPIES = 4  # of a content: in the request, as its message, in the object, on its way to disk
-_MOST_OF_A_KEY = 2
-_IDLE_SECONDS = 30.0
 _UNKNOWN, _TOO_LARGE, _TOO_MANY = 401, 413, 429
 
-Scope = MutableMapping[str, Any]
-Event = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Event]]
-Send = Callable[[Event], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 IsKnown = Callable[[bytes], bool]
-
-
-@dataclass
-class Transfers:
-    """Contents that are on their way: few a key, and so many together that memory is bounded."""
-
-    _of_keys: Counter[bytes] = field(default_factory=Counter)
-    _condition: asyncio.Condition = field(default_factory=asyncio.Condition)
-    _bytes: int = 0
-
-    async def begin(self, key: bytes, size: int) -> bool:
-        """Wait until there is room for a content of this size; one is always let through. Whether
-        this key may have one more under way."""
-        if self._of_keys[key] >= _MOST_OF_A_KEY:
-            return False
-        self._of_keys[key] += 1
-        try:
-            async with self._condition:
-                await self._condition.wait_for(
-                    lambda: not self._bytes or self._bytes + size <= _IN_FLIGHT
-                )
-                self._bytes += size
-        except BaseException:
-            self._forget(key)
-            raise
-        return True
-
-    async def end(self, key: bytes, size: int) -> None:
-        """Make room for others."""
-        self._forget(key)
-        async with self._condition:
-            self._bytes -= size
-            self._condition.notify_all()
-
-    def _forget(self, key: bytes) -> None:
-        self._of_keys[key] -= 1
-        if not self._of_keys[key]:
-            del self._of_keys[key]
 
 
 class AllowedRoutes:
     """An ASGI application that hands on requests for some paths; others do not exist here.
 
     `is_known` says whether a public key is registered; None lets everybody in. `largest_reply` and
-    `largest_message` grow as soon as it is known how large they may be.
+    `largest_message` grow as soon as it is known how large they may be; contents wait in `folder`.
     """
 
     def __init__(
@@ -109,70 +70,68 @@ class AllowedRoutes:
         paths: frozenset[str],
         tell: Callable[[str], None] | None = None,
         is_known: IsKnown | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.app = app
         self.paths = paths
         self.quiet = None if tell is None else QuietTeller(tell)
         self.is_known = is_known
         self.largest_reply = self.largest_message = MAX_HEADER_BYTES
-        self._transfers = Transfers()
+        self.connections = Connections()
+        self._transfers = Transfers(folder)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Only plain requests to allowed paths get through, and nothing that upgrades them."""
         if scope["type"] != "http":
             return
-        if scope["path"] not in self.paths or scope["method"] != "POST":
-            await _refuse(404, send)
-            return
-        send = self._watch(scope, send)
+        connection = self.connections.begin(scope.get("client"))
+        try:
+            send = self._watch(scope, self._expect_reader(connection, send))
+            if scope["path"] not in self.paths or scope["method"] != "POST":
+                await _refuse(404, send)
+            else:
+                await self._answer(connection, scope, receive, send)
+        finally:
+            self.connections.end(connection)
+
+    async def _answer(
+        self, connection: Connection, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         headers = dict(scope.get("headers", ()))
         key = _read_key(headers)
-        heavy = scope["path"] in (_PUSH_OBJECT, _PULL_OBJECT)
-        if self.is_known is not None and not (
-            self.is_known(key) and (not heavy or _is_signed(key, headers))
-        ):
+        if self.is_known is not None and not (self.is_known(key) and _is_signed(key, headers)):
             await _refuse(_UNKNOWN, send)
             return
+        self.connections.prove(connection, key, limited=self.is_known is not None)
         limit = self.largest_reply + _WRAPPING if scope["path"] == _PUSH_OBJECT else _SMALL_BODY
         length = _read_length(headers)
-        body = LimitedBody(receive, limit)
+        body = LimitedBody(receive, limit, self.connections.pace(connection))
         if length is not None and length > limit:
             await _refuse(_TOO_LARGE, send)
-        elif not heavy:
-            await self._hand_on(scope, body, send)
-        elif scope["path"] == _PUSH_OBJECT:
-            await self._transfer(key, limit if length is None else length, scope, body, send)
+        elif scope["path"] in (_PUSH_OBJECT, _PULL_OBJECT):
+            await self._transfer(key, scope, body, send)
         else:
-            await self._transfer(key, self.largest_message, scope, body, send)
+            await self._hand_on(scope, body, send)
 
-    async def _transfer(
-        self, key: bytes, size: int, scope: Scope, body: LimitedBody, send: Send
-    ) -> None:
-        """Hand a content on when there is room for it. It is over with the last piece of the
-        response; Flower's application goes on listening after that."""
-        size *= _COPIES
-        if not await self._transfers.begin(key, size):
+    async def _transfer(self, key: bytes, scope: Scope, body: LimitedBody, send: Send) -> None:
+        """Answer a request that brings or fetches a content; both ways it waits in a file."""
+        if not self._transfers.begin(key):
             await _refuse(_TOO_MANY, send)
             return
-        over = False
-
-        async def end() -> None:
-            nonlocal over
-            if not over:
-                over = True
-                await self._transfers.end(key, size)
-
-        async def send_and_end(event: Event) -> None:
-            try:
-                await send(event)
-            finally:
-                if event["type"] == "http.response.body" and not event.get("more_body"):
-                    await end()
-
         try:
-            await self._hand_on(scope, body, send_and_end)
+            with self._transfers.open_file() as request, self._transfers.open_file() as response:
+                size = await body.save(request)
+                if size is None:
+                    await _refuse(_TOO_LARGE, send)
+                    return
+                if scope["path"] == _PULL_OBJECT:
+                    size = self.largest_message
+                answer = StoredAnswer(request, response)
+                async with self._transfers.take_room(size):
+                    await answer.ask(self.app, scope)
+                await answer.send(send)
         finally:
-            await end()
+            self._transfers.end(key)
 
     async def _hand_on(self, scope: Scope, body: LimitedBody, send: Send) -> None:
         """Let Flower answer; a body that turned out too long is answered here."""
@@ -193,6 +152,19 @@ class AllowedRoutes:
         if body.exceeded and not began:
             await _refuse(_TOO_LARGE, send)
 
+    def _expect_reader(self, connection: Connection, send: Send) -> Send:
+        """Whoever does not read what is sent is cut off after a while."""
+        pace = self.connections.pace(connection)
+
+        async def hand_on(event: Event) -> None:
+            if connection.key is not None:  # a stranger has a time of its own, which is short
+                pace.begin_wait()
+            await send(event)
+            if connection.key is not None:
+                pace.end_wait(len(event.get("body", b"")))
+
+        return hand_on
+
     def _watch(self, scope: Scope, send: Send) -> Send:
         """Hand a response on; that a key was not let in is told, once a minute and address."""
 
@@ -208,35 +180,6 @@ class AllowedRoutes:
             await send(event)
 
         return hand_on
-
-
-@dataclass
-class LimitedBody:
-    """The body of a request as it comes, up to a limit and without long silences; what is longer
-    ends as if the other end had gone."""
-
-    incoming: Receive
-    limit: int
-    exceeded: bool = False
-    _size: int = 0
-    _whole: bool = False
-
-    async def receive(self) -> Event:
-        """The next piece."""
-        if self.exceeded:
-            return {"type": "http.disconnect"}
-        if self._whole:  # what comes now is that the other end goes
-            return await self.incoming()
-        try:
-            event = await asyncio.wait_for(self.incoming(), _IDLE_SECONDS)
-        except TimeoutError:
-            return {"type": "http.disconnect"}
-        self._whole = not event.get("more_body", False)
-        self._size += len(event.get("body", b""))
-        if self._size > self.limit:
-            self.exceeded = True
-            return {"type": "http.disconnect"}
-        return event
 
 
 async def _refuse(status: int, send: Send) -> None:

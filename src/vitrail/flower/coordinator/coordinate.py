@@ -26,6 +26,7 @@ from vitrail.flower.events import EVENTS_FILE, EventTeller
 from vitrail.flower.keys import Keys
 from vitrail.flower.link import Link
 from vitrail.flower.run_terms import make_agreed_plan, resolve_terms
+from vitrail.log_file import begin_log
 from vitrail.methods.base.method import RunSetup
 
 
@@ -65,10 +66,12 @@ def run_federation(
         raise err.in_file(loaded.source) from None
     if fresh:
         folder.create(loaded.config)
+        begin_log(folder.log_file, teller is not None and teller.form == "json")
     with lock_folder(folder):
         folder.sweep_up()
         left_out = plan.config.debias.left_out
         run = _load_run_id(folder)
+        folder.log(f"the coordinator of run {run} was started")
         if teller is not None:
             teller.keep(folder.server / EVENTS_FILE, run)
         attendance = Attendance(teller, folder.log, tuple(names))

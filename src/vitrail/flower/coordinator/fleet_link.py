@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from flwr.app import Message
 from flwr.app.message import remove_content_from_message
+from flwr.proto.node_pb2 import NodeInfo
 
 from vitrail.engine.tasks import MissingReply
 from vitrail.flower.carrier import (
@@ -109,8 +110,8 @@ class FleetLink:
     def _ask_again(
         self, waiting: dict[str, _Question], make_message: MakeMessage, patience: float
     ) -> Iterator[Answered]:
-        """A node that was started anew has lost what it was asked; one that stays away is given
-        up, and so is one whose key was revoked meanwhile."""
+        """A node that was started anew has lost what it was asked; one that was silent for a while
+        is heard again; one that stays away is given up, and one whose key was revoked too."""
         self.server.refresh_names()
         for message_id, question in list(waiting.items()):
             if question.node not in self._names:
@@ -124,6 +125,8 @@ class FleetLink:
                 self._forget(message_id)
                 again = self._push(question.node, make_message(question.site), patience)
                 waiting[again] = _Question(question.site, question.node, activated)
+            elif question.lost is not None and self._is_online(question.node):
+                question.lost = None
             elif question.lost is not None and time.monotonic() - question.lost > _GONE_SECONDS:
                 del waiting[message_id]
                 self._forget(message_id)
@@ -156,9 +159,16 @@ class FleetLink:
             if isinstance(raw, bytes):
                 self._names[int(node_name)] = raw.decode(errors="replace")
 
+    def _is_online(self, node: int) -> bool:
+        return any(info.status == _ONLINE for info in self._get_infos(node))
+
     def _get_activation(self, node: int) -> str:
-        infos = self.server.state.get_node_info(node_ids=[node])
+        infos = self._get_infos(node)
         return str(infos[0].last_activated_at) if infos else ""
+
+    def _get_infos(self, node: int) -> Sequence[NodeInfo]:
+        infos: Sequence[NodeInfo] = self.server.state.get_node_info(node_ids=[node])
+        return infos
 
     def _push(self, node: int, raw: bytes, patience: float) -> str:
         """Leave a message for a node in Flower's state; its id."""

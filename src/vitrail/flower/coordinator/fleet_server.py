@@ -9,12 +9,13 @@ network sees `allowed_routes.ROUTES` and no others: nothing to start a run with,
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import uvicorn
 from cryptography.hazmat.primitives import serialization
@@ -27,16 +28,18 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.main import create_app
 
 from vitrail.errors import ConfigError, RunError
+from vitrail.flower.coordinator.accept_connections import AcceptedConnection
 from vitrail.flower.coordinator.allowed_routes import OPEN_ROUTES, ROUTES, AllowedRoutes
+from vitrail.flower.coordinator.connections import allow_handles
 from vitrail.flower.coordinator.disk_store import DiskObjectStore
 from vitrail.flower.coordinator.guarded_state import GuardedLinkState
+from vitrail.flower.coordinator.memory_arenas import limit_arenas
 from vitrail.flower.coordinator.tls_watch import watch_handshakes
 from vitrail.flower.keys import Keys
 from vitrail.flower.node_key import read_public
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_START_SECONDS, _BEAT_SECONDS = 30.0, 5.0
-_MOST_CONNECTIONS = 1024
+_START_SECONDS, _BEAT_SECONDS, _SHUTDOWN_SECONDS = 30.0, 5.0, 5
 
 
 class FleetServer:
@@ -74,6 +77,7 @@ class FleetServer:
             ROUTES if keys else ROUTES | OPEN_ROUTES,
             tell if keys else None,  # without keys nobody is refused for one
             None if keys is None else lambda key: key in self._known,
+            folder,
         )
         self._ended = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -96,8 +100,13 @@ class FleetServer:
         self._routes.largest_message = max(self._routes.largest_message, size)
 
     def __enter__(self) -> FleetServer:
+        limit_arenas()
         self.refresh_names()
         self._start_run()
+        connections = self._routes.connections
+        connections.most_strangers = allow_handles(len(self.names))
+        context = _make_tls_context(self.keys, self._tell)
+        accept = partial(AcceptedConnection, connections, context)
         config = uvicorn.Config(
             self._routes,
             host=self._host,
@@ -106,12 +115,12 @@ class FleetServer:
             ws="none",
             log_level="critical",
             server_header=False,
-            limit_concurrency=_MOST_CONNECTIONS,
-            **_make_tls_options(self.keys),
+            loop="asyncio",
+            http=accept,  # type: ignore[arg-type]  # it is called, as a class would be
+            callback_notify=self._sweep,
+            timeout_notify=1,
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )
-        config.load()
-        if config.ssl is not None and self._tell is not None:
-            watch_handshakes(config.ssl, self._tell)
         self._uvicorn = uvicorn.Server(config)
         self._start_thread(self._listen)
         self._start_thread(self._beat)
@@ -198,6 +207,9 @@ class FleetServer:
         except SystemExit:  # a port in use; said by whoever waits for it
             self._ended.set()
 
+    async def _sweep(self) -> None:
+        self._routes.connections.sweep()
+
     def _beat(self) -> None:
         """Flower ends a run of which it hears nothing."""
         while not self._ended.wait(_BEAT_SECONDS):
@@ -224,7 +236,14 @@ def _make_app(folder: Path, authenticated: bool) -> FastAPI:
     return app
 
 
-def _make_tls_options(keys: Keys | None) -> dict[str, Any]:
+def _make_tls_context(
+    keys: Keys | None, tell: Callable[[str], None] | None
+) -> ssl.SSLContext | None:
+    """How connections are made secure; handshakes that fail are told."""
     if keys is None:
-        return {}
-    return {"ssl_certfile": str(keys.certificate), "ssl_keyfile": str(keys.private)}
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(keys.certificate, keys.private)
+    if tell is not None:
+        watch_handshakes(context, tell)
+    return context

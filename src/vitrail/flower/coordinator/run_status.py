@@ -12,8 +12,10 @@ from vitrail.engine.release_summary import format_size
 from vitrail.engine.storage.roster_log import ROSTER_FILE, RosterLog
 from vitrail.engine.storage.run_end import RUN_ID_FILE
 from vitrail.engine.storage.run_folder import RunFolder
+from vitrail.files import is_locked
 from vitrail.flower.events import EVENTS_FILE, Event, EventLog
-from vitrail.flower.folder_facts import find_last_error, is_locked, measure_folder
+from vitrail.flower.folder_facts import find_last_error, measure_folder
+from vitrail.log_file import read_log
 
 _MISSED = re.compile(r"^\S+ \S+ round (\d+): (?:refused|without) (.*)$")
 
@@ -109,10 +111,8 @@ def _find_awaited(events: list[Event]) -> tuple[tuple[str, ...], int]:
 
 def _read_absent(folder: RunFolder, sites: tuple[str, ...], round_: int) -> dict[str, str]:
     """Who did not count in the last round, and why, as the log tells it."""
-    if not folder.log_file.is_file():
-        return {}
     absent = {}
-    for line in folder.log_file.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in read_log(folder.log_file):
         match = _MISSED.match(line)
         if match is None or int(match[1]) != round_:
             continue

@@ -15,12 +15,11 @@ from vitrail.config.debias_section import Debias
 from vitrail.engine.run import Progress
 from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.errors import ConfigError, RunError, VitrailError, suggest_name
-from vitrail.files import is_readable_by_others
+from vitrail.files import is_locked, is_readable_by_others
 from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.coordinator.fleet_link import FleetLink
 from vitrail.flower.coordinator.fleet_server import FleetServer
 from vitrail.flower.events import EventTeller
-from vitrail.flower.folder_facts import is_locked
 from vitrail.flower.keys import Keys, find_certificate_problems
 from vitrail.flower.run_terms import make_terms
 from vitrail.flower.terms_digest import digest_terms

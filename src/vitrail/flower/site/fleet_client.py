@@ -63,13 +63,17 @@ LARGEST_RESPONSE = 2**31
 """Bytes of a response; more than this no message of Flower holds."""
 _INSECURE_KEY = "insecure-node.key"
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0
+_CONNECT_SECONDS = 30.0
+_TURN_SECONDS = 120.0  # for a busy coordinator to come to this site's content
+_MOST_MISSED_BEATS = 3
 
 
 class DisconnectedError(RunError):
     """The coordinator cannot be reached, or does not let this site in. `lasted` says that the
-    connection had done some good before it was lost."""
+    connection had done some good before it was lost, `refused` that somebody answered no."""
 
     lasted = False
+    refused = False
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,7 @@ class FleetClient:
             self.address, self.keys is None, root, interceptors
         ) as client:
             distrust_responses(client._client, self.largest)
+            client._client.timeout = httpx.Timeout(_CONNECT_SECONDS, read=_TURN_SECONDS)
             connection = _Connection(client, self.address, public_key_to_bytes(public))
             connection.activate(self.keys is None, self.folder / "node.json")
             try:
@@ -241,13 +246,17 @@ class _Connection:
     def _beat(self) -> None:
         """Tell the coordinator that this site is still there, also while it trains."""
         asked = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=HEARTBEAT_MIN_INTERVAL)
-        while not self._closing.wait(_BEAT_SECONDS):
+        missed, pause = 0, _BEAT_SECONDS
+        while not self._closing.wait(pause):
             try:
                 with self._translate_errors():
                     self.client.SendNodeHeartbeat(asked)
+                missed, pause = 0, _BEAT_SECONDS
             except DisconnectedError as err:
-                self._lost.append(str(err))
-                return
+                missed, pause = missed + 1, _SHORTEST_PAUSE
+                if err.refused or missed >= _MOST_MISSED_BEATS:  # a busy one may miss one or two
+                    self._lost.append(str(err))
+                    return
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -255,7 +264,9 @@ class _Connection:
         try:
             yield
         except httpx.HTTPStatusError as err:
-            raise DisconnectedError(_describe_status(err, self.address)) from err
+            refusal = DisconnectedError(_describe_status(err, self.address))
+            refusal.refused = True
+            raise refusal from err
         except (httpx.HTTPError, OSError, RuntimeError) as err:
             raise DisconnectedError(_describe_failure(err, self.address)) from err
 

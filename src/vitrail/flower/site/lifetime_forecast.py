@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,10 @@ class LifetimeForecast:
     def begin(self, run: str) -> None:
         """Count the run in full."""
         self.ledger.begin(run, self.data, self.keys, self.plan, self.against)
+
+    def is_counted(self, run: str) -> bool:
+        """Whether a run that has begun was counted with all of these images."""
+        return not Counter(self.keys.images) - self.ledger.count_images(run)
 
     def compute_spent(self, delta: float) -> float:
         """The most that was spent before on one image, or on all images of one patient."""

@@ -83,6 +83,11 @@ class LifetimeLedger:
                 runs.append(run)
         return runs
 
+    def count_images(self, run: str) -> Counter[str]:
+        """The images that were counted when a run began last."""
+        begun = [x for x in self._read() if x["kind"] == "begin" and x["run"] == run]
+        return Counter(begun[-1]["images"] or () if begun else ())
+
     def _find_largest(self, run: str) -> int | None:
         """The most images of a patient in a run whose line of older versions does not say whose
         its images are; None where its folder is gone."""

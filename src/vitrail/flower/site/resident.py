@@ -23,6 +23,8 @@ from vitrail.flower.site.private_files import protect_new_files, use_private_scr
 from vitrail.flower.site.site_config import SiteConfig
 from vitrail.flower.site.site_server import SiteServer
 
+_LOCK_SECONDS = 5.0  # for one whose parent was killed a moment ago to be gone
+
 
 def serve_channel(channel: socket.socket, server: SiteServer) -> None:
     """Answer one message after the other until the parent is gone."""
@@ -46,16 +48,16 @@ def apply_limits(limits: SiteLimits) -> None:
 
 def main() -> None:
     """Answer on the inherited socket until it closes."""
-    die_with_parent(signal.SIGTERM)
-    protect_new_files()
     settings = json.loads(sys.argv[2])
+    die_with_parent(signal.SIGTERM, settings.get("parent"))
+    protect_new_files()
     config = SiteConfig.open(settings["file"])
     apply_limits(config.limits)
     keys = None if settings["keys"] is None else Path(settings["keys"])
     signer = None if keys is None else NodeSigner(keys)
     server = SiteServer(config, settings["seeded"], signer, keys)
     channel = socket.socket(fileno=int(sys.argv[1]))
-    with config.hold_lock():
+    with config.hold_lock(_LOCK_SECONDS):
         use_private_scratch(config.folder)
         use_site_cache(config.folder)
         send_frame(channel, b"ready")

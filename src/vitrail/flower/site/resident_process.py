@@ -58,6 +58,7 @@ class ResidentProcess:
             "file": str(self.file),
             "keys": None if self.keys is None else str(self.keys.resolve()),
             "seeded": self.seeded,
+            "parent": os.getpid(),
         }
         self.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         paths = os.pathsep.join(path for path in sys.path if path)

@@ -27,6 +27,7 @@ from vitrail.flower.site.fleet_client import LARGEST_RESPONSE, FleetClient
 from vitrail.flower.site.private_files import protect_new_files, repair_permissions
 from vitrail.flower.site.resident_process import ResidentLostError, ResidentProcess
 from vitrail.flower.site.site_config import Proposal, SiteConfig
+from vitrail.log_file import begin_log
 
 Confirm = Callable[[str], bool]
 _POLL_SECONDS = 0.5
@@ -132,6 +133,7 @@ class EventScreen:
         self.declined: Event | None = None
         self._show = show
         self._form: LogFormat = form
+        begin_log(config.log_file, form == "json")
         path = config.folder / EVENTS_FILE
         self._log = EventLog(path, {"site": config.name})
         self._follower = EventFollower.from_end(path)
@@ -150,7 +152,8 @@ class EventScreen:
             if event["event"] == "declined":
                 self.declined = event
             self._show(format_event(event, self._form))
-            self.config.log(str(event.get("text", "")))
+            facts = {name: value for name, value in event.items() if name not in ("time", "text")}
+            self.config.log(str(event.get("text", "")), **facts)
 
 
 def _make_answer(config: SiteConfig, resident: ResidentProcess) -> Callable[[bytes], bytes | None]:

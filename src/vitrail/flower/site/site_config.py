@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -27,7 +27,6 @@ from vitrail.errors import ConfigError, RunError
 from vitrail.files import (
     load_or_create_secret,
     make_folder_name,
-    report_write_errors,
     write_json,
     write_text,
 )
@@ -35,12 +34,13 @@ from vitrail.flower.plain_text import clean_text
 from vitrail.flower.site.limits import SiteLimits
 from vitrail.flower.site.policy import SitePolicy
 from vitrail.flower.terms_digest import Terms, digest_terms
+from vitrail.log_file import LOG_FILE, append_log
 
 if TYPE_CHECKING:  # they import torch, which the process that keeps the connection does without
     from vitrail.engine.storage.run_folder import RunFolder
     from vitrail.rng import Key
 
-_POLL_SECONDS = 0.5
+_POLL_SECONDS, _LOCK_POLL_SECONDS = 0.5, 0.1
 _MOST_PROPOSALS = 3
 FAREWELL_FILE = "parted"
 """The file that says the coordinator has everything it needs from this site."""
@@ -109,19 +109,21 @@ class SiteConfig:
         )
 
     @contextmanager
-    def hold_lock(self) -> Iterator[None]:
-        """Nobody else answers for this site inside the block; the system lets go when it ends."""
+    def hold_lock(self, patience: float = 0.0) -> Iterator[None]:
+        """Nobody else answers for this site inside the block; the system lets go when it ends. One
+        that is about to end is waited for, for `patience` seconds."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)  # whoever made it
         with (self.folder / "lock").open("w") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as err:
-                raise RunError(
-                    "another process answers for this site already",
-                    where=str(self.folder),
-                    hint="One `vitrail flower site` a site: end the other one first.",
-                ) from err
+            deadline = time.monotonic() + patience
+            while not _try_lock(handle):
+                if time.monotonic() >= deadline:
+                    raise RunError(
+                        "another process answers for this site already",
+                        where=str(self.folder),
+                        hint="One `vitrail flower site` a site: end the other one first.",
+                    )
+                time.sleep(_LOCK_POLL_SECONDS)
             yield
 
     def secret(self) -> Key:
@@ -130,16 +132,17 @@ class SiteConfig:
 
         return Key(load_or_create_secret(self.folder / "secret", "the site's secret"))
 
-    def log(self, text: str) -> None:
-        """Append the end of a text, with the time, to the site's own log."""
-        path, stamp = self.folder / "log.txt", time.strftime("%Y-%m-%d %H:%M:%S")
+    @property
+    def log_file(self) -> Path:
+        """The site's own log."""
+        return self.folder / LOG_FILE
+
+    def log(self, text: str, **facts: Any) -> None:
+        """Append the end of a text, with the time, to the site's own log; `facts` are told where
+        it holds JSON lines."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (
-            report_write_errors(path),
-            path.open("a", encoding="utf-8", errors="backslashreplace") as handle,
-        ):
-            lines = [clean_text(line, _LONGEST) for line in text[-_LONGEST:].splitlines()]
-            handle.write(f"{stamp} " + "\n".join(lines) + "\n")
+        lines = [clean_text(line, _LONGEST) for line in text[-_LONGEST:].splitlines()]
+        append_log(self.log_file, "\n".join(lines), **facts)
 
     def merge_terms(
         self, terms: Terms, begun: bool = False, drawn: Sequence[Annotation] | None = None
@@ -220,6 +223,14 @@ class SiteConfig:
 
     def _file(self, run: str, kind: str) -> Path:
         return self.folder / "terms" / f"{make_folder_name(run)}.{kind}.json"
+
+
+def _try_lock(handle: IO[str]) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def write_site(file: Path, name: str, images: Path) -> Path:

@@ -12,7 +12,7 @@ import json
 import time
 import traceback
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,27 +23,22 @@ from vitrail.audit.audit_tables import (
     HISTOGRAMS,
     read_stored,
     tell_histograms,
-    tell_summaries,
 )
 from vitrail.config import Loaded
-from vitrail.engine.data_pins import take_pinned, write_pins
-from vitrail.engine.federation import Federation, load_federation
+from vitrail.engine.data_pins import PINS_FILE, take_pinned, write_pins
+from vitrail.engine.federation import load_federation
 from vitrail.engine.plan import Plan
-from vitrail.engine.resolve_config import fingerprint_config, fingerprint_run, resolve_config
-from vitrail.engine.round_report import RoundReport
+from vitrail.engine.resolve_config import fingerprint_run, resolve_config
 from vitrail.engine.run import plan_run
 from vitrail.engine.site_turn import Host
-from vitrail.engine.site_versions import Versions
-from vitrail.engine.storage.checkpoint import Checkpoints, Identity
-from vitrail.engine.storage.journal import COLUMNS, Journal
-from vitrail.engine.storage.model_card import write_card
+from vitrail.engine.storage.checkpoint import Checkpoints
 from vitrail.engine.storage.run_folder import AUDIT_TABLES_FILE, RunFolder
 from vitrail.engine.storage.site_folder import SiteFolder
-from vitrail.engine.tasks import Reply, RoundMessage, Task
+from vitrail.engine.tasks import RoundMessage
 from vitrail.engine.workers.make_pool import make_host
 from vitrail.engine.workers.pool import InProcessPool
 from vitrail.errors import VitrailError
-from vitrail.files import make_folder_name, write_json, write_text
+from vitrail.files import write_json, write_text
 from vitrail.flower.envelope import (
     Farewell,
     Hello,
@@ -58,7 +53,6 @@ from vitrail.flower.envelope import (
 from vitrail.flower.run_terms import (
     find_missing_classes,
     get_runtime,
-    has_local_reference,
     is_audited,
     make_agreed_plan,
 )
@@ -66,18 +60,22 @@ from vitrail.flower.site.consent import summarize_terms
 from vitrail.flower.site.ledger_witness import LedgerWitness
 from vitrail.flower.site.lifetime_forecast import LifetimeForecast, forecast_lifetime
 from vitrail.flower.site.lifetime_ledger import LifetimeLedger
+from vitrail.flower.site.message_checks import (
+    check_round,
+    check_run_name,
+    check_task,
+    check_unfinished,
+    check_versions,
+)
 from vitrail.flower.site.network_size import check_network_size
-from vitrail.flower.site.policy import SitePolicy
 from vitrail.flower.site.policy_check import find_breaches
 from vitrail.flower.site.site_config import FAREWELL_FILE, SiteConfig
 from vitrail.flower.site.site_errors import Refusal, describe_error
 from vitrail.flower.site.site_events import write_answered, write_trouble
+from vitrail.flower.site.site_run import SiteRun
 from vitrail.flower.terms_signature import find_valid_signers
-from vitrail.flower.versions import find_version_conflict
+from vitrail.log_file import begin_log, is_json_log
 from vitrail.methods.base.method import RunSetup
-from vitrail.methods.base.server import Server
-from vitrail.models.flat import FlatModel
-from vitrail.models.network import Network
 from vitrail.release.asset import unpack_assets
 from vitrail.release.door import Door
 from vitrail.release.message import digest
@@ -88,16 +86,6 @@ from vitrail.secure_aggregation.cohort import Signer
 
 Answer = tuple[dict[str, Any], Mapping[str, Tensor]]
 _LONGEST_NAME = 64
-
-
-@dataclass(frozen=True)
-class _SiteRun:
-    """A run at this site, ready to play: all that follows from its configuration."""
-
-    folder: RunFolder
-    plan: Plan
-    network: Network
-    federation: Federation
 
 
 class SiteServer:
@@ -116,7 +104,7 @@ class SiteServer:
         self.keys = keys
         self.seeded = seeded
         self.signer = signer
-        self._current: tuple[str, _SiteRun] | None = None
+        self._current: tuple[str, SiteRun] | None = None
         self._host: Host | None = None
         self._shares: Shares | None = None
         self._witness: LedgerWitness | None = None
@@ -132,7 +120,7 @@ class SiteServer:
             run, asked = message.run[:_LONGEST_NAME], message.kind
             if message.site != site:
                 raise Refusal(f"this is site {site!r}, and the message is for {message.site!r:.40}")
-            _check_run_name(message.run)
+            check_run_name(message.run)
             body, tensors = self._handler(message.kind)(message)
             kind = message.kind
             with contextlib.suppress(Exception):  # what is shown must not keep the answer back
@@ -169,7 +157,7 @@ class SiteServer:
     def _hello(self, message: OpenedMessage) -> Answer:
         """Agree to the terms, or not; read the images; tell what the method asks for."""
         asked = Hello.read(message)
-        _check_versions(asked.versions, get_runtime(asked.terms))
+        check_versions(asked.versions, get_runtime(asked.terms))
         folder = self.config.run_folder(message.run)
         begun = folder.config_file.exists()
         loaded = self._load_terms(asked, folder if begun else None)
@@ -180,27 +168,29 @@ class SiteServer:
         if not begun:
             self._current = None  # other terms may have been refused under this name
         site_run = self._open_run(message.run, folder.open() if begun else loaded)
-        self._check_policy(message.run, site_run.plan, signed, self._count_images(site_run))
-        forecast = None if begun or self.seeded else self._forecast(message.run, site_run)
+        self._check_policy(message.run, site_run.plan, signed, site_run.count_images())
+        pinned = begun and (folder.path / PINS_FILE).exists()
+        forecast = None if pinned or self.seeded else self._forecast(message.run, site_run, begun)
         if not begun and not self._is_agreed(message.run, asked, site_run, forecast):
             self._current = None
             raise Refusal("the operator of this site has not agreed to the terms of this run")
         if not begun:
             loaded, site_run = self._read_drawings(message.run, asked, loaded, site_run)
-            if site_run.plan.card.get("digest", "") != asked.weights:
-                raise Refusal(
-                    "this site's copy of the pretrained weights is not the coordinator's",
-                    hint="Install the same version of the weights package everywhere.",
-                )
-            if forecast is not None:  # before the folder, and before anything leaves
-                forecast.begin(message.run)
+        if not begun and site_run.plan.card.get("digest", "") != asked.weights:
+            raise Refusal(
+                "this site's copy of the pretrained weights is not the coordinator's",
+                hint="Install the same version of the weights package everywhere.",
+            )
+        if forecast is not None and not (begun and forecast.is_counted(message.run)):
+            forecast.begin(message.run)  # before the folder, and before anything leaves
+        if not begun:
             folder.create(loaded.config)
-            if forecast is not None:
-                ledger = SiteFolder(folder.path, self.config.name).ledger()
-                ledger.write({"kind": "lifetime", **forecast.describe(self.config.policy)})
+            begin_log(folder.log_file, is_json_log(self.config.log_file))
+        if forecast is not None:
+            self._write_forecast(folder, forecast)
         if not Checkpoints(folder.server).rounds():  # new, or killed before it was ready
             write_pins(site_run.federation.images_as_read, folder.path, self.config.secret())
-            self._prepare_folder(site_run)
+            site_run.prepare_folder()
         return self._enroll(site_run), {}
 
     def _load_terms(self, asked: Hello, begun: RunFolder | None) -> Loaded:
@@ -215,8 +205,8 @@ class SiteServer:
         raise Refusal("this run has begun here under other terms")
 
     def _read_drawings(
-        self, run: str, asked: Hello, loaded: Loaded, site_run: _SiteRun
-    ) -> tuple[Loaded, _SiteRun]:
+        self, run: str, asked: Hello, loaded: Loaded, site_run: SiteRun
+    ) -> tuple[Loaded, SiteRun]:
         """What was drawn on images while the operator read the terms counts from the first turn."""
         again = self._load_terms(asked, None)
         if again.config.data.annotations == loaded.config.data.annotations:
@@ -224,21 +214,28 @@ class SiteServer:
         self._current = None
         return again, self._open_run(run, again)
 
-    def _forecast(self, run: str, site_run: _SiteRun) -> LifetimeForecast:
-        """What the images would have spent after this run; refused where the policy says so."""
+    def _forecast(self, run: str, site_run: SiteRun, begun: bool) -> LifetimeForecast:
+        """What the images would have spent after this run; refused where the policy says so. One
+        that was killed before its images were pinned is counted again if some came since."""
         forecast = forecast_lifetime(self.config, site_run.plan, site_run.federation)
         breach = forecast.find_breach(self.config.policy)
-        if breach is not None:
+        if breach is not None and not (begun and forecast.is_counted(run)):
             self._log(run, breach.describe())
             self._current = None
             raise Refusal("the terms break this site's policy (policy.lifetime_epsilon)")
         return forecast
 
+    def _write_forecast(self, folder: RunFolder, forecast: LifetimeForecast) -> None:
+        """Into the ledger of the run, once."""
+        ledger = SiteFolder(folder.path, self.config.name).ledger()
+        if not any(line.get("kind") == "lifetime" for line in ledger.lines()):
+            ledger.write({"kind": "lifetime", **forecast.describe(self.config.policy)})
+
     def _is_agreed(
-        self, run: str, asked: Hello, site_run: _SiteRun, forecast: LifetimeForecast | None
+        self, run: str, asked: Hello, site_run: SiteRun, forecast: LifetimeForecast | None
     ) -> bool:
         """Whether the operator says yes to what these terms mean for the images of this site."""
-        examples = self._count_images(site_run)
+        examples = site_run.count_images()
         patients = site_run.federation.count_patients().get(self.config.name)
         for defense in site_run.plan.defenses():
             defense.check_patients(self.config.name, patients)
@@ -259,9 +256,6 @@ class SiteServer:
             lines = ", ".join(dict.fromkeys(f"policy.{breach.line}" for breach in breaches))
             raise Refusal(f"the terms break this site's policy ({lines})")
 
-    def _count_images(self, site_run: _SiteRun) -> int:
-        return len(site_run.federation.sites[self.config.name].train)
-
     def _start(self, message: OpenedMessage) -> Answer:
         """Hear how much this site and the largest one count, before the first round."""
         folder = self.config.run_folder(message.run)
@@ -280,7 +274,7 @@ class SiteServer:
             folder.log(f"one site would count {shares.largest:.1%}: over policy.largest_weight")
             raise Refusal("the shares of this run break this site's policy (policy.largest_weight)")
 
-    def _enroll(self, site_run: _SiteRun) -> dict[str, Any]:
+    def _enroll(self, site_run: SiteRun) -> dict[str, Any]:
         """What the method asks for, and which classes there are none of; each has its line."""
         plan, name = site_run.plan, self.config.name
         labels = site_run.federation.images.labels[site_run.federation.sites[name].train]
@@ -296,15 +290,6 @@ class SiteServer:
         )
         return {"facts": facts, "lacks": lacks}
 
-    def _prepare_folder(self, site_run: _SiteRun) -> None:
-        """What a run folder needs before its first round."""
-        images, names = site_run.federation.images, (self.config.name,)
-        size, bits = int(images.images.shape[1]), images.bits
-        write_card(site_run.folder, site_run.plan, names, size, public=False, bits=bits)
-        Checkpoints(site_run.folder.server).save_frozen(site_run.network, site_run.plan)
-        values = FlatModel(site_run.network).values.clone()
-        self._save(site_run, values, Versions(), 0)
-
     def _turn(self, message: OpenedMessage) -> Answer:
         """Receive, arrive, evaluate, train, release."""
         asked = TurnRequest.read(message)
@@ -315,14 +300,14 @@ class SiteServer:
         if problem := self.config.limits.find_problem(self.config.folder):
             raise Refusal(problem)
         if not closing:
-            _check_unfinished(folder)
+            check_unfinished(folder)
         site_run = self._open_run(message.run, folder.open())
         if self._held_to_policy != message.run:  # it may have been tightened since the run began
-            signers, examples = self.config.policy.signers, self._count_images(site_run)
+            signers, examples = self.config.policy.signers, site_run.count_images()
             self._check_policy(message.run, site_run.plan, signers, examples)
             self._held_to_policy = message.run
-        _check_versions(asked.versions, site_run.plan.config.model.runtime)
-        _check_task(task, site_run.plan, self.config.policy)
+        check_versions(asked.versions, site_run.plan.config.model.runtime)
+        check_task(task, site_run.plan, self.config.policy)
         self._hear_shares(folder, asked.shares)
         stage = "closing" if closing else site_run.plan.stage_at(task.round).stage.name
         tensors, assets = unpack_assets(message.tensors)
@@ -341,8 +326,8 @@ class SiteServer:
         try:
             reply = pool.host.turn(task, RoundMessage(task.round, tensors, mark))
             received = sum(t.nbytes for t in message.tensors.values())
-            self._write_metrics(site_run, task, reply, received, time.perf_counter() - began)
-            separability = self._close(site_run, pool.host, asked, tensors) if closing else {}
+            site_run.write_metrics(task, reply, received, time.perf_counter() - began)
+            separability = site_run.close(pool.host, asked, tensors) if closing else {}
         finally:
             pool.close()
         told = witness.tell(task.round)
@@ -354,11 +339,11 @@ class SiteServer:
         folder = self.config.run_folder(message.run)
         if not folder.config_file.exists():
             raise Refusal(f"nobody here agreed to the run {message.run!r:.40}")
-        _check_unfinished(folder)
+        check_unfinished(folder)
         site_run = self._open_run(message.run, folder.open())
         if request.site != self.config.name:
             raise Refusal("the message does not hold what it says it holds")
-        _check_round(request.round, site_run.plan)
+        check_round(request.round, site_run.plan)
         return self._get_host(site_run, message.run).exchange(request).header(), {}
 
     def _compare(self, message: OpenedMessage) -> Answer:
@@ -400,56 +385,7 @@ class SiteServer:
         self._current = self._host = None
         return {}, {}
 
-    def _write_metrics(
-        self, site_run: _SiteRun, task: Task, reply: Reply, received: int, seconds: float
-    ) -> None:
-        """The site's own metrics: of a message that comes twice, the last."""
-        journal = Journal(site_run.folder, site_run.plan)
-        site_run.folder.cut_back(task.round - 1)
-        report = RoundReport(task.round, [reply.update], accepted=(task.site,))
-        report.count(task.site, reply.update.bytes, received)
-        if task.closing:
-            journal.write_closing(report)
-        else:
-            journal.write_round(report, seconds)
-        site_run.folder.write_parquet(COLUMNS)
-
-    def _close(
-        self, site_run: _SiteRun, host: Host, asked: TurnRequest, model: Mapping[str, Tensor]
-    ) -> dict[str, dict[str, Any]]:
-        """Keep the global model; train alone and tell what audits compare, where that is agreed."""
-        values = host.start.clone()
-        views = site_run.plan.layout.views(values)
-        for name, tensor in model.items():
-            views[name.removeprefix("model/")].copy_(tensor)
-        task = asked.task
-        versions = Versions({task.site: task.base} if task.base else {})
-        self._save(site_run, values, versions, site_run.plan.config.run.rounds)
-        Journal(site_run.folder, site_run.plan).write_finished()
-        local = SiteFolder(site_run.folder.path, task.site).model_file("local")
-        if has_local_reference(site_run.plan) and not local.exists():
-            host.train_alone(task.site)
-        if not asked.audit:
-            return {}
-        if not is_audited(site_run.plan):
-            site_run.folder.log(
-                "a message asks for an audit's figures against the terms: none left"
-            )
-            return {}
-        tables = tell_summaries(Run(site_run.folder.path), site_run.federation, [task.site])
-        return {"told": tables[task.site]}
-
-    def _save(self, site_run: _SiteRun, values: Tensor, versions: Versions, round_: int) -> None:
-        stage = site_run.plan.stages[-1]
-        server = Server(site_run.plan.layout, stage.shared, stage.arrives, values)
-        identity = Identity(
-            config=fingerprint_config(site_run.plan.config),
-            data=site_run.federation.digest(),
-            weights=site_run.plan.card.get("digest", ""),
-        )
-        Checkpoints(site_run.folder.server).save(server, versions, round_, identity)
-
-    def _open_run(self, run: str, loaded: Loaded) -> _SiteRun:
+    def _open_run(self, run: str, loaded: Loaded) -> SiteRun:
         """What was built for this run before, or all of it anew: one run at a time."""
         if self._current is not None and self._current[0] == run:
             return self._current[1]
@@ -460,7 +396,7 @@ class SiteServer:
         plan, network = plan_run(loaded, federation)
         setup = RunSetup(plan.optimizer, network, examples=plan.setting.examples)
         plan.method.check_run(setup)
-        self._current = (run, _SiteRun(folder, plan, network, federation))
+        self._current = (run, SiteRun(self.config.name, folder, plan, network, federation))
         return self._current[1]
 
     def _get_witness(self, folder: RunFolder, run: str) -> LedgerWitness:
@@ -473,7 +409,7 @@ class SiteServer:
     def _root(self) -> Key | None:
         return None if self.seeded else self.config.secret()
 
-    def _get_host(self, site_run: _SiteRun, run: str) -> Host:
+    def _get_host(self, site_run: SiteRun, run: str) -> Host:
         """The host of the run, with features computed once."""
         if self._host is not None:
             return self._host
@@ -482,50 +418,3 @@ class SiteServer:
         host.least = max(2, self.config.policy.cohort or 2)
         self._host = attach_features(host, site_run.federation)
         return self._host
-
-
-def _check_run_name(run: str) -> None:
-    """A run has one name and one folder: noise is drawn by the name, so a second name for a folder
-    would draw it anew for a round that was answered."""
-    if make_folder_name(run) != run or run != run.lower():
-        raise Refusal(f"{run!r:.40} is no name of a run: small letters and digits")
-
-
-def _check_versions(theirs: Mapping[str, str], runtime: str) -> None:
-    """Refuse another version at the other end before anything is computed."""
-    if conflict := find_version_conflict(theirs, runtime):
-        raise Refusal(conflict, hint="Install the same versions everywhere.")
-
-
-def _check_task(task: Task, plan: Plan, policy: SitePolicy) -> None:
-    """A run has the rounds that were agreed on, and one closing turn after them; it brings what
-    its method declares, and adds up over as many sites as the policy asks for."""
-    rounds = plan.config.run.rounds
-    if undeclared := sorted(set(task.assets) - set(plan.list_assets())):
-        raise Refusal(f"the message brings {undeclared[0]!r:.40}, which the method does not use")
-    if not set(task.lacks) <= set(task.assets.values()):
-        raise Refusal("the message brings assets that it does not name")
-    senders = None if task.masks is None else len(task.masks.senders)
-    if senders is not None and policy.cohort is not None and senders < policy.cohort:
-        raise Refusal("the sum is over fewer sites than this site's policy asks for")
-    if not task.closing:
-        _check_round(task.round, plan)
-    elif task.round != rounds + 1:
-        raise Refusal(
-            f"the closing turn of round {task.round!s:.20} is none of the {rounds} rounds agreed on"
-        )
-    if not 0 <= task.floor <= task.base < task.round:
-        raise Refusal("the message would have this site forget what it builds on")
-
-
-def _check_unfinished(folder: RunFolder) -> None:
-    """After its closing turn a run asks for nothing more: what it spent has been added up."""
-    if (folder.server / "finished").exists():
-        raise Refusal("this run had its closing turn here, and nothing leaves for it any more")
-
-
-def _check_round(round_: int, plan: Plan) -> None:
-    """A run has the rounds that were agreed on."""
-    rounds = plan.config.run.rounds
-    if not 1 <= round_ <= rounds:
-        raise Refusal(f"a turn of round {round_!s:.20} is none of the {rounds} rounds agreed on")

@@ -10,8 +10,9 @@ from vitrail.engine.release_summary import format_size
 from vitrail.engine.storage.run_folder import RunFolder
 from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.errors import VitrailError
+from vitrail.files import is_locked
 from vitrail.flower.events import EVENTS_FILE, Event, EventLog
-from vitrail.flower.folder_facts import find_last_error, is_locked, measure_folder
+from vitrail.flower.folder_facts import find_last_error, measure_folder
 from vitrail.flower.site.site_config import FAREWELL_FILE, SiteConfig
 from vitrail.runs.ledgers import SiteLedger
 
