@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from vitrail.audit.audit_tables import AuditTables, compare_tables, tell_histogr
 from vitrail.audit.class_look import find_look
 from vitrail.audit.consensus import averages_subspaces, read_agreement
 from vitrail.audit.detection.contrast import Contrast
+from vitrail.audit.detection.told_consistency import check_told
 from vitrail.audit.federation_view import Audit, combine_audits
 from vitrail.audit.lent_models import lend, load_lent_model
 from vitrail.audit.remedy_plan import compute_config_digest
@@ -91,7 +93,8 @@ def audit_run(
             _release(run, audit)
         audits.append(audit)
     deviations = read_agreement(run).rank_deviations() if averages_subspaces(run) else ()
-    return combine_audits(audits, compute_config_digest(run.config), deviations)
+    whole = combine_audits(audits, compute_config_digest(run.config), deviations)
+    return replace(whole, doubts=check_told(tables.exchange, tables.histograms))
 
 
 def contrast_sites(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vitrail.audit.consensus import SubspaceDeviation
@@ -31,6 +31,7 @@ class Audit:
     config: str | None = None  # which configuration was audited, for those who act on it
     standings: tuple[SubspaceDeviation, ...] = ()  # of subspaces, where the server averages some
     trial: RemedyTrial | None = None  # remedies that were tried
+    doubts: Mapping[str, str] = field(default_factory=dict)  # sites whose halves contradict
 
     @property
     def worst(self) -> Finding | None:
@@ -129,6 +130,7 @@ class Audit:
             "null": self.null,
             "config": self.config,
             "sites": listed,
+            "doubts": dict(self.doubts),
             **({} if self.trial is None else {"trial": self.trial.to_json()}),
         }
 

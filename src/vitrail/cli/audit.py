@@ -175,6 +175,8 @@ def _print(audited: Audit) -> None:
             result = f"{VERDICT_WORDS[verdict]:<13} {result}"
         few = f"; too few images: {', '.join(site.skipped)}" if site.skipped else ""
         typer.echo(f"{site.site:<{width}}  {result}{few}")
+    for name, why in audited.doubts.items():
+        typer.echo(f"what {name} told does not fit together: {why}")
     worst = find_leading(audited)
     if worst is not None:
         typer.echo(f"\n{worst.sentence}\nWhat to do: {audited.action(worst)}.")

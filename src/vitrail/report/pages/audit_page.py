@@ -58,6 +58,8 @@ def render_audit_page(
     )
     trial = None if audit.trial is None else audit.trial.to_json()
     body: list[Html | None] = [_render_summary(audit), render_trial(trial)]
+    if audit.doubts:
+        body.append(_render_doubts(audit))
     if len(audit.sites) > 1:
         body.append(_render_federation(audit, run.classes))
     body.append(_render_alarms(audit))
@@ -97,6 +99,18 @@ def _render_summary(audit: Audit) -> Html:
         listed = ", ".join(f"{f.label} at {f.site} ({audit.verdict(f)})" for f in others[:8])
         also = el("p", f"Also: {listed}{' and more' if len(others) > 8 else ''}.", class_="note")
     return el("section", head, el("dl", *facts, class_="facts"), also)
+
+
+def _render_doubts(audit: Audit) -> Html:
+    """Sites whose tables contradict themselves: verdicts on them are worth nothing."""
+    lines = [el("li", el("b", name), f": {why}.") for name, why in audit.doubts.items()]
+    about = (
+        "Both halves of a site are of the same images, dealt out by a seed that everybody knows. "
+        "Here one half does not foretell the other: the site made a mistake, or it lies. Believe "
+        "no verdict on these sites, and ask them."
+    )
+    head = el("h2", "What was told does not fit together")
+    return el("section", head, el("p", about), el("ul", *lines))
 
 
 def _render_federation(audit: Audit, classes: Sequence[str]) -> Html:
