@@ -93,7 +93,7 @@ AROUND = {
     "how-to/go-on-with-a-run.md": [{}],
     "how-to/log-to-other-tools.md": [{}],
     "how-to/private-run.md": [
-        {}, {"model": {"norm": "group"}, "release": {"defenses": ["dp-sgd"]}}, {}, {},
+        {}, {"model": {"norm": "group"}, "release": {"defenses": ["dp-sgd"]}}, {}, {}, {},
     ],
     "how-to/put-a-defense-at-the-door.md": [
         {}, {}, merge(TIP, {"release": {"tip": {"sites": {"site-00": 0.5}}}}), {},

@@ -27,6 +27,10 @@ METHODS = {
     "fedavg": {},
     "scaffold": {},
     "fedgrasp": {"model": {"backbone": "small-cnn", "width": 4, "subspaces": SUBSPACES}},
+    "fedgrasp by steps": {
+        "method": {"name": "fedgrasp", "consensus": "tangent"},
+        "model": {"backbone": "small-cnn", "width": 4, "subspaces": SUBSPACES},
+    },
 }
 
 
@@ -45,6 +49,30 @@ def test_same_bits_as_the_simulation(method, birds, tmp_path) -> None:
     loop = birds.loop(tmp_path)
     run_federation(loop, birds.coordinator(**sections), tmp_path / "real", 3)
     assert same(final(tmp_path / "real"), final(tmp_path / "simulated"))
+
+
+def test_noise_on_subspaces_is_shared_by_real_sites_and_their_ledgers_say_so(
+    birds, tmp_path
+) -> None:
+    """Refuted if the model stays where it was, or a line promises more or less than the terms."""
+    options = {"level": "site", "where": "distributed", "clip": 0.5, "epsilon": 8.0, "delta": 1e-3}
+    sections = {
+        "method": {"name": "fedgrasp", "consensus": "tangent", "personal_epochs": 0},
+        "model": METHODS["fedgrasp"]["model"],
+        "release": {"secure_sum": True, "defenses": ["subspace-dp"], "subspace-dp": options},
+    }
+    loop = birds.loop(tmp_path)
+    run_federation(loop, birds.coordinator(**sections), tmp_path / "real", 3)
+    checkpoints = sorted((tmp_path / "real" / "server" / "checkpoints").glob("*"))
+    frames = [read_tensors(path)[0]["model/head.frames"] for path in checkpoints]
+    assert not torch.equal(frames[0], frames[-1])
+    for station in loop.stations.values():
+        (file,) = station.config.folder.rglob("ledger.jsonl")
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        spent = [line for line in lines if line.get("spends")]
+        assert len(spent) == 2
+        assert all("the server with 0 of the sites in a sum" in x["guarantee"] for x in spent)
+        assert spent[-1]["spends"][0]["epsilon"] <= 8.0 * (1 + 1e-6)
 
 
 def test_no_update_is_in_any_reply(birds, tmp_path) -> None:

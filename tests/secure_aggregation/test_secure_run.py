@@ -34,6 +34,10 @@ METHODS = {
     "fednova": {},
     "fedgrasp": {"model": {"backbone": "small-cnn", "width": 4, **SUBSPACES}},
     "fedproto": {},
+    "fedgrasp by steps": {
+        "method": {"name": "fedgrasp", "consensus": "tangent"},
+        "model": {"backbone": "small-cnn", "width": 4, **SUBSPACES},
+    },
     "fedgrasp by class": {
         "method": {"name": "fedgrasp", "weights": "class-counts"},
         "model": {"backbone": "small-cnn", "width": 4, **SUBSPACES},

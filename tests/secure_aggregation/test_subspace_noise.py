@@ -14,7 +14,9 @@ import torch
 import vitrail
 from vitrail.aggregate.rule import Group
 from vitrail.aggregate.subspace_tangent import GrassmannTangent
+from vitrail.config import parse
 from vitrail.config.schema import Aggregate
+from vitrail.engine.plan import make_plan
 from vitrail.errors import ConfigError
 from vitrail.files import read_tensors
 from vitrail.geometry import canonicalize
@@ -270,6 +272,33 @@ def test_training_that_broke_is_no_refusal(tiny):
     run = tiny("broken", **changed)
     lines = (run.path / "log.txt").read_text()
     assert "void" not in lines and bool(torch.isfinite(read_frames(run, -1)).all())
+
+
+CLIENT_DP = {"epsilon": 8.0, "delta": 1e-3, "clip": 0.5}
+
+
+@pytest.mark.parametrize("where", ["sum", "distributed"])
+@pytest.mark.parametrize("name", ["client-dp", "subspace-dp"])
+def test_the_noise_that_is_added_is_the_one_accounted_in_every_round(
+    name, where, tiny_config, tmp_path
+):
+    """Under a schedule; refuted by a round whose sum gets less than its line in the ledger says,
+    or a thousandth more."""
+    options = SUBSPACE_DP if name == "subspace-dp" else CLIENT_DP
+    schedule = {**options, "where": where, "schedule": [1.0, 0.5, 2.0]}
+    release = {"defenses": [name], name: schedule, "secure_sum": where == "distributed"}
+    model = {**STEPS["model"], "norm": "group"}
+    method = STEPS["method"] if name == "subspace-dp" else {"name": "fedavg"}
+    config = tiny_config(model=model, method=method, release=release)
+    plan, _ = make_plan(parse(config, tmp_path), ("a", "b", "c"), 3)
+    (defense,) = plan.defenses()
+    rule = TANGENT if name == "subspace-dp" else "mean"
+    site = SimpleNamespace(name="site-01", rows=SimpleNamespace(train=range(10)))
+    for round_ in (1, 2, 3):
+        ctx = plan.context(round_, 4)
+        accounted = defense.noise_at(site, ctx)
+        added = defense.shared_deviation(rule, ctx) or defense.deviation(rule, 4, ctx)
+        assert accounted <= added / 0.5 <= accounted * 1.001
 
 
 def test_too_many_colluders_are_refused(tiny):
