@@ -82,6 +82,7 @@ def test_columns_are_words_or_thirds():
         "same": np.array(["x", "x", "x"]),
         "name": np.array([f"n{k}" for k in range(3)] * 1),
     }
+    extra["points"] = np.arange(24.0).reshape(3, 4, 2)
     assert list_group_columns(extra) == ["view", "age", "name"]
     assert list_group_columns({"id": np.arange(20).astype(str)}) == []
     assert group_values(extra["view"], ("AP",), None).tolist() == [0, -1, 0]

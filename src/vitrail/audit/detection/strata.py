@@ -91,6 +91,8 @@ def list_group_columns(extra: dict[str, npt.NDArray[np.generic]]) -> list[str]:
     """The columns by which images can be grouped: few words, or numbers, which go by thirds."""
     chosen = []
     for name, values in extra.items():
+        if values.ndim != 1:  # points and boxes of parts are no groups
+            continue
         distinct = len(np.unique(values))
         if distinct > 1 and (np.issubdtype(values.dtype, np.number) or distinct <= MOST_GROUPS):
             chosen.append(name)
