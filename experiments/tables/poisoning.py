@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 
@@ -30,6 +30,7 @@ from vitrail.sweep.cells import Cell, ensure_run, make_cells
 from vitrail.sweep.tables import TABLES, OnCell
 
 RESULT = "poisoning.json"
+_TRUSTED = 10  # images of each class that the server trusts, as in the paper of FLTrust
 Rows = npt.NDArray[np.int64]
 Pixels = npt.NDArray[np.uint8]
 
@@ -117,10 +118,41 @@ def _measure_success(
     return float((predict(model, marked, seen) == target).mean())
 
 
+def set_trusted_apart(source: Path, folder: Path) -> tuple[Path, Path]:
+    """Two files of a `.npz` file of images: a few of each class for the server, which no site has
+    and nobody is tested on, and the rest."""
+    trusted, rest = folder / "trusted.npz", folder / "rest.npz"
+    if not rest.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with np.load(source, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        labels = arrays["y_train"].reshape(-1)
+        order = derive_server_key(0).at("trusted").numpy().permutation(len(labels))
+        of_class = [order[labels[order] == label][:_TRUSTED] for label in np.unique(labels)]
+        chosen = np.sort(np.concatenate(of_class))
+        classes = {"classes": arrays["classes"]} if "classes" in arrays else {}
+        x, y = arrays["x_train"], arrays["y_train"]
+        np.savez(trusted, x=x[chosen], y=y[chosen], **classes)
+        others = np.setdiff1d(np.arange(len(labels)), chosen)
+        np.savez(rest, **{**arrays, "x_train": x[others], "y_train": y[others]})
+    return trusted, rest
+
+
+def make_cells_apart(grid: Loaded, folder: Path) -> list[Cell]:
+    """The cells of a grid; where it has public images, those are set apart from its own."""
+    public = grid.config.data.public
+    if public is None or grid.config.data.path is None:
+        return make_cells(grid)
+    trusted, rest = set_trusted_apart(grid.base / grid.config.data.path, folder.resolve())
+    public = public.model_copy(update={"path": str(trusted)})
+    data = grid.config.data.model_copy(update={"path": str(rest), "public": public})
+    return make_cells(replace(grid, config=grid.config.model_copy(update={"data": data})))
+
+
 @TABLES.register("poisoning")
 def build_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
     """Play what is missing; a table of accuracy and success by rule and attack."""
-    cells, results = make_cells(grid), []
+    cells, results = make_cells_apart(grid, folder), []
     seen: dict[bytes, Tensor] = {}
     with WorkerProcesses() as crew, keep_images():
         for number, cell in enumerate(cells):
