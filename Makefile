@@ -4,7 +4,7 @@ PYTHON := $(shell command -v $(PYTHON) 2>/dev/null || command -v python3)
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo demo-flower test test-slow check bench bench-engine bench-push bench-tip bench-flower clean setup
+.PHONY: demo demo-flower docs test test-slow check bench bench-engine bench-push bench-tip bench-flower clean setup
 
 setup: .venv/ready
 
@@ -20,6 +20,9 @@ demo: .venv/ready
 
 demo-flower: .venv/ready
 	@$(BIN)/python examples/flower_demo.py
+
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir build/docs/$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 test: .venv/ready
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not very_slow"
