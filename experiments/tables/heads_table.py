@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from experiments.tables.heads_results import HeadsResults, Place, digest_cell
 from experiments.tables.heads_text import describe_heads
-from experiments.tables.personal_variants import PersonalAnswers, choose_personal
+from experiments.tables.personal_variants import (
+    CHEAP,
+    SEARCH,
+    PersonalAnswers,
+    choose_personal,
+)
 from vitrail.config.load import Loaded
 from vitrail.data.kept_images import keep_images
 from vitrail.engine.workers.processes import WorkerProcesses
@@ -36,11 +41,13 @@ Chosen = dict[str, dict[str, dict[str, Any]]]  # row, variant: the setting, and 
 
 
 @TABLES.register("heads")
-def build_heads_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
+def build_heads_table(
+    grid: Loaded, folder: Path, on_cell: OnCell, variants: Sequence[str] = CHEAP
+) -> str:
     """Tune every row, freeze, test every fold, and say what came of it."""
     copy_committed(grid, folder)
     tuned = tune_rows(grid, folder, on_cell)
-    chosen = _choose_personal(grid, tuned, folder)
+    chosen = _choose_personal(grid, tuned, folder, variants)
     results = HeadsResults.open(folder / RESULTS)
     cells = make_cells(grid)
     with WorkerProcesses() as crew, keep_images():
@@ -52,6 +59,12 @@ def build_heads_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
                 begin = partial(on_cell, number, len(cells), f"{name} {cell.name}")
                 _test_row(results, loaded, path, name, chosen.get(name, {}), begin, crew)
     return describe_heads(results, tuned, chosen, name_partition(grid))
+
+
+@TABLES.register("heads-personal")
+def build_personal_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
+    """The same with every way to a personal model, on rows that are played anew."""
+    return build_heads_table(grid, folder, on_cell, tuple(SEARCH))
 
 
 def copy_committed(grid: Loaded, folder: Path) -> None:
@@ -76,7 +89,9 @@ def has_global_model(loaded: Loaded) -> bool:
     return not method.pooled and set(method.table.values()) != {"home"}
 
 
-def _choose_personal(grid: Loaded, tuned: Mapping[str, TunedRow], folder: Path) -> Chosen:
+def _choose_personal(
+    grid: Loaded, tuned: Mapping[str, TunedRow], folder: Path, variants: Sequence[str]
+) -> Chosen:
     """The settings of the personal variants, chosen on the runs that the rows were tuned by."""
     file = folder / PERSONAL
     chosen: Chosen = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
@@ -87,7 +102,7 @@ def _choose_personal(grid: Loaded, tuned: Mapping[str, TunedRow], folder: Path) 
         trial = folder / "search" / name
         partitions = range(len(row.trials[row.chosen].scores))
         runs = [Run(trial / f"setting-{row.chosen}_partition-{at}") for at in partitions]
-        chosen[name] = choose_personal(runs)
+        chosen[name] = choose_personal(runs, variants)
         write_json(file, chosen)
     return chosen
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from vitrail.local.phases.phase import Phase
 from vitrail.local.phases.tune_head import Personalize
+from vitrail.local.phases.tune_low_rank import TuneLowRank
+from vitrail.local.phases.tune_near import TuneNear
 from vitrail.rng import derive_server_key
 from vitrail.runs.opened_run import Run
 from vitrail.runs.personalize_sites import open_global_host, personalize_sites
@@ -13,11 +16,23 @@ from vitrail.runs.prior_shift import shift_sites
 from vitrail.runs.site_logits import SiteLogits, read_site_logits
 from vitrail.sweep.tune import Range, draw_settings
 
-PRIOR, HEAD = "prior", "head"
+PRIOR, HEAD, NEAR, LOW_RANK = "prior", "head", "near", "low-rank"
+CHEAP = (PRIOR, HEAD)
 SETTINGS, FINALISTS = 8, 2
 SEARCH: dict[str, dict[str, Range | Sequence[Any]]] = {
     PRIOR: {"temperature": Range(low=0.25, high=8.0), "smoothing": Range(low=0.01, high=1.0)},
     HEAD: {"lr": Range(low=1e-4, high=3e-2), "epochs": [5, 10, 20, 40]},
+    NEAR: {
+        "share": Range(low=0.03, high=1.0),
+        "pull": Range(low=1e-3, high=0.3),
+        "epochs": [3, 5, 10],
+    },
+    LOW_RANK: {"rank": [1, 2, 4, 8], "lr": Range(low=1e-4, high=3e-2), "epochs": [5, 10, 20]},
+}
+PHASES: dict[str, Callable[..., Phase]] = {
+    HEAD: Personalize,
+    NEAR: TuneNear,
+    LOW_RANK: TuneLowRank,
 }
 
 
@@ -30,10 +45,10 @@ class PersonalAnswers:
         self.answers = read_site_logits(run)
 
     def answer(self, variant: str, setting: Mapping[str, Any]) -> SiteLogits:
-        """The answers of one variant: logits under a site's class frequencies, or a tuned head."""
+        """The answers of one variant: logits under a site's class frequencies, or a tuned part."""
         if variant == PRIOR:
             return shift_sites(self.answers, **setting)
-        return personalize_sites(self.run, self.host, Personalize(**setting))
+        return personalize_sites(self.run, self.host, PHASES[variant](**setting))
 
 
 def score(answers: SiteLogits) -> float:
@@ -41,13 +56,17 @@ def score(answers: SiteLogits) -> float:
     return float((answers.logits.argmax(1) == answers.labels).mean())
 
 
-def choose_personal(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
+def choose_personal(
+    runs: Sequence[Run], variants: Sequence[str] = CHEAP
+) -> dict[str, dict[str, Any]]:
     """For each variant the same search as for a row: random settings on the first run's validation
     images, the best on the others'."""
     opened = [PersonalAnswers(run) for run in runs]
     chosen = {}
-    for variant, search in SEARCH.items():
-        settings = draw_settings(search, SETTINGS, derive_server_key(0).at("personal", variant))
+    for variant in variants:
+        settings = draw_settings(
+            SEARCH[variant], SETTINGS, derive_server_key(0).at("personal", variant)
+        )
         scores = [[score(opened[0].answer(variant, s))] for s in settings]
         best = sorted(range(len(settings)), key=lambda i: -scores[i][0])[:FINALISTS]
         for at in best:
