@@ -41,10 +41,18 @@ Chosen = dict[str, dict[str, dict[str, Any]]]  # row, variant: the setting, and 
 
 
 @TABLES.register("heads")
-def build_heads_table(
-    grid: Loaded, folder: Path, on_cell: OnCell, variants: Sequence[str] = CHEAP
-) -> str:
+def build_heads_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
     """Tune every row, freeze, test every fold, and say what came of it."""
+    return _build(grid, folder, on_cell, CHEAP)
+
+
+@TABLES.register("heads-personal")
+def build_personal_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
+    """The same with every way to a personal model, on rows that are played anew."""
+    return _build(grid, folder, on_cell, tuple(SEARCH))
+
+
+def _build(grid: Loaded, folder: Path, on_cell: OnCell, variants: Sequence[str]) -> str:
     copy_committed(grid, folder)
     tuned = tune_rows(grid, folder, on_cell)
     chosen = _choose_personal(grid, tuned, folder, variants)
@@ -61,12 +69,6 @@ def build_heads_table(
     return describe_heads(results, tuned, chosen, name_partition(grid))
 
 
-@TABLES.register("heads-personal")
-def build_personal_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
-    """The same with every way to a personal model, on rows that are played anew."""
-    return build_heads_table(grid, folder, on_cell, tuple(SEARCH))
-
-
 def copy_committed(grid: Loaded, folder: Path) -> None:
     """Begin with the rows that lie in the checkout, where a grid names them."""
     name = grid.sweep.get("results")
@@ -78,9 +80,10 @@ def copy_committed(grid: Loaded, folder: Path) -> None:
 
 
 def name_partition(loaded: Loaded) -> str:
-    """How a table calls the way images are dealt out."""
-    partition = loaded.config.partition
-    return f"Dirichlet {partition.alpha:g}" if partition.kind == "dirichlet" else partition.kind
+    """How a table calls the way images are dealt out; draws after the first by their seed."""
+    partition, seed = loaded.config.partition, loaded.config.run.seed
+    kind = f"Dirichlet {partition.alpha:g}" if partition.kind == "dirichlet" else partition.kind
+    return kind if seed == 1 else f"{kind}, draw {seed}"
 
 
 def has_global_model(loaded: Loaded) -> bool:
