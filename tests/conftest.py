@@ -20,6 +20,7 @@ from vitrail.engine.workers.processes import WorkerProcesses
 from vitrail.files import read_tensors
 
 torch.set_num_threads(1)
+pytest_plugins = ["tests.browser_fixtures"]
 
 TINY = {
     "data": {"image_size": 16, "aviary": {"images": 64, "classes": 3}},

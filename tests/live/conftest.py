@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+import tomli_w
 import uvicorn
 from PIL import Image
 
@@ -23,6 +24,15 @@ SHAPE = {
     "run": {"rounds": 2, "local_epochs": 1},
     "method": {"name": "myth-gm", "warm_epochs": 1, "last_epochs": 1},
     "model": {"prototypes": {"per_class": 2, "depth": 8}},
+}
+
+
+SHARING = {
+    "data": {"image_size": 32, "aviary": {"images": 60, "classes": 2, "seed": 7}},
+    "partition": {"kind": "iid", "sites": 2},
+    "model": {"backbone": "small-cnn", "width": 4},
+    "method": {"name": "fedxds", "warmup": 1, "sigma": 0.02},
+    "run": {"rounds": 3, "local_epochs": 1, "batch_size": 8, "device": "cpu"},
 }
 
 
@@ -109,5 +119,7 @@ def serve_runs():
 
 @pytest.fixture(scope="session")
 def served(serve_runs, live_runs):
-    """The folder of public runs, served."""
-    return serve_runs(live_runs)
+    """The folder of public runs and a planned one, served."""
+    file = live_runs.parent / "sharing.toml"
+    file.write_text(tomli_w.dumps(SHARING))
+    return serve_runs(live_runs, file)

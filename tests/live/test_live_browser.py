@@ -2,15 +2,11 @@
 
 import io
 import json
-import shutil
 import threading
 
 import numpy as np
 import pytest
 from PIL import Image
-from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
@@ -18,35 +14,19 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 import vitrail
 
 pytestmark = pytest.mark.very_slow
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-)
-DRIVER = shutil.which("chromedriver")
 RUN = "/run/runs.myth"
 
 
 @pytest.fixture(scope="module")
-def page(served):
-    if not (BROWSER and DRIVER):
-        pytest.skip("BROWSER NOT TESTED: install chromium and chromium-driver")
-    options = Options()
-    options.binary_location = BROWSER
-    for word in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--window-size=1280,1000",
-        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-    ):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+def page(chromium, served):
+    """The browser, let in."""
     calm = [{"name": "prefers-reduced-motion", "value": "reduce"}]  # scrolling takes no time
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": calm})
-    driver.get(served.access.link)
-    yield driver
-    driver.quit()
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": calm})
+    size = {"width": 1280, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    chromium.get(served.access.link)
+    chromium.get_log("browser")
+    return chromium
 
 
 def wait(page, condition):
@@ -194,30 +174,65 @@ def test_curves_move_while_a_run_trains(page, serve_runs, tmp_path, tiny_config)
     check_quiet(page, served)
 
 
-@pytest.mark.parametrize("path", ["/", RUN, f"{RUN}/ask", f"{RUN}/browse", f"{RUN}/audit",
-                                  f"{RUN}/leaves", f"{RUN}/parts"])  # fmt: skip
-@pytest.mark.parametrize("width", [1280, 390])
-def test_every_page_is_accessible_and_fits(page, served, path, width):
+PAGES = {"list": "/", "run": RUN, "ask": f"{RUN}/ask", "browse": f"{RUN}/browse",
+         "audit": f"{RUN}/audit", "annotate": f"{RUN}/annotate", "leaves": f"{RUN}/leaves",
+         "parts": f"{RUN}/parts", "plan": "/plan/sharing"}  # fmt: skip
+SCREENS = {
+    "desk": ((1280, 900), False, ""), "night": ((1280, 900), True, ""),
+    "phone": ((390, 844), False, ""), "phone-night": ((390, 844), True, ""),
+    "paper": ((900, 1200), False, "print"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("looks", SCREENS)
+def test_every_page_is_accessible_and_fits(page, served, screen, keep, name, looks):
     from axe_selenium_python import Axe
 
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 640}
-    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    screen(*SCREENS[looks])
     page.get(served.access.link)
-    page.get(served.base + path)
-    if path.endswith("ask"):
+    page.get(served.base + PAGES[name])
+    if name == "ask":
         wait(page, lambda: page.find_elements("css selector", ".why-block"))
         wait(page, lambda: not page.find_elements("css selector", "[data-again]"))
-    axe = Axe(page)
-    axe.inject()
-    serious = [
-        (v["id"], [n["html"][:120] for n in v["nodes"]][:3])
-        for v in axe.run()["violations"]
-        if v["impact"] in ("serious", "critical")
-    ]
+    if name == "plan" and not page.find_elements("css selector", ".shares"):
+        page.find_element("id", "preview").click()
+        WebDriverWait(page, 120).until(lambda _: page.find_elements("css selector", ".shares"))
+    keep(f"live-{name}-{looks}")
+    serious = []
+    if looks != "paper":
+        axe = Axe(page)
+        axe.inject()
+        serious = [
+            (v["id"], [n["html"][:120] for n in v["nodes"]][:3])
+            for v in axe.run()["violations"]
+            if v["impact"] in ("serious", "critical")
+        ]
+    wide = page.execute_script("return document.documentElement.scrollWidth")
+    screen((1280, 1000))
     assert serious == []
-    assert not page.execute_script("return document.documentElement.scrollWidth > innerWidth")
+    assert wide <= SCREENS[looks][0][0]  # a phone widens its window to what does not fit
     assert [e for e in page.get_log("browser") if e["level"] == "SEVERE"] == []
-    page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_region_is_drawn_by_hand_and_an_image_is_unticked(page, served, live_runs):
+    page.get(f"{served.base}{RUN}/annotate")
+    stage = page.find_element("css selector", "[data-draw]")
+    drag = ActionChains(page).move_to_element_with_offset(stage, -60, -40).click_and_hold()
+    drag.move_by_offset(90, 60).release().perform()
+    form = page.find_element("css selector", "form.finding")
+    edges = [float(form.find_element("name", n).get_attribute("value"))
+             for n in ("left", "top", "right", "bottom")]  # fmt: skip
+    assert edges[0] < edges[2] and edges[1] < edges[3]
+    form.find_element("name", "note").send_keys("a marker")
+    form.find_element("name", "by").send_keys("the radiologist")
+    form.find_element("css selector", "button").click()
+    wait(page, lambda: "a marker" in page.find_element("tag name", "main").text)
+    kept = json.loads((live_runs / "myth" / "annotations.json").read_text())["annotations"]
+    assert kept[-1]["by"] == "the radiologist" and kept[-1]["at"]
+    page.find_element("css selector", ".regions button").click()
+    wait(page, lambda: "Nothing yet" in page.find_element("tag name", "main").text)
+    check_quiet(page, served)
 
 
 def test_a_scan_is_an_image_too(served, live_runs):

@@ -1,6 +1,5 @@
 """Small runs to report on: public birds, and a hospital's images with names that bite."""
 
-import base64
 import csv
 import functools
 import shutil
@@ -19,10 +18,6 @@ from vitrail.report.sections.audit_pictures import keep_audit
 from vitrail.report.viewer import Viewer
 from vitrail.runs.opened_run import Run
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-)
-DRIVER = shutil.which("chromedriver")
 PROTO = {
     "data": {"aviary": {"images": 200, "classes": 3, "seed": 7}},
     "method": {"name": "myth-gm", "warm_epochs": 1, "last_epochs": 1},
@@ -115,71 +110,16 @@ def report():
     return make
 
 
-@pytest.fixture(scope="session")
-def browser():
-    """A browser that resolves no name and reaches no address; without one, tests skip loudly."""
-    if not (BROWSER and DRIVER):
-        pytest.skip(
-            "BROWSER NOT TESTED: install chromium and chromium-driver (.ci/run does, as root)"
-        )
-    from selenium import webdriver
-    from selenium.webdriver.chrome.options import Options
-    from selenium.webdriver.chrome.service import Service
-
-    options = Options()
-    options.binary_location = BROWSER
-    for word in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--hide-scrollbars",
-        "--host-resolver-rules=MAP * ~NOTFOUND",
-    ):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.set_script_timeout(60)
-    driver.execute_cdp_cmd("Network.enable", {})
+@pytest.fixture(scope="module")
+def browser(chromium):
+    """The browser without a network: a report asks for nothing."""
     offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
-    driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
-    yield driver
-    driver.quit()
-
-
-@pytest.fixture
-def screen(browser):
-    """A function: a screen of some size, by day or night, or paper."""
-
-    def use(size, dark=False, medium=""):
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        browser.execute_cdp_cmd(
-            "Emulation.setEmulatedMedia", {"media": medium, "features": [scheme]}
-        )
-        wanted = {"width": size[0], "height": size[1], "deviceScaleFactor": 1}
-        browser.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride", {**wanted, "mobile": size[0] < 640}
-        )
-
-    return use
-
-
-@pytest.fixture
-def keep(browser, project):
-    """A function: a picture of the whole page, kept as build output."""
-
-    def shoot(name):
-        high = browser.execute_script("return document.documentElement.scrollHeight")
-        wide = browser.execute_script("return innerWidth")
-        clip = {"x": 0, "y": 0, "width": wide, "height": min(high, 12000), "scale": 1}
-        shot = browser.execute_cdp_cmd(
-            "Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip}
-        )
-        folder = project / "build" / "screenshots"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
-
-    return shoot
+    chromium.execute_cdp_cmd("Network.enable", {})
+    chromium.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
+    chromium.get_log("browser")  # what was before is not ours
+    yield chromium
+    again = {**offline, "offline": False, "downloadThroughput": -1, "uploadThroughput": -1}
+    chromium.execute_cdp_cmd("Network.emulateNetworkConditions", again)
 
 
 VOID = {"meta", "br", "col", "input"}

@@ -181,7 +181,12 @@ def _render_images(draft: Draft, preview: Preview, page: int, which: str) -> Htm
     ][:40]
     form = el(
         "form",
-        el("ul", *cards, class_="cards shares"),
+        el(
+            "fieldset",
+            el("legend", "Images of this page: only what is ticked is shared"),
+            el("ul", *cards, class_="cards shares"),
+            class_="shares-box",
+        ),
         el("input", type="hidden", name="terms", value=which),
         el("label", "Your name ", el("input", name="by", required=True, maxlength="100")),
         el("p", el("button", "Share only what is ticked", class_="main-button")),
