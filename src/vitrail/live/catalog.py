@@ -81,8 +81,15 @@ class LiveRun:
 
     @property
     def is_running(self) -> bool:
-        """Whether a process works in the folder."""
-        return is_locked(self.path / "lock")
+        """Whether a process works in the folder; at a site, whether one answers for it."""
+        site = find_site_folder(self.path) if self.run.end == "site" else None
+        return is_locked((site or self.path) / "lock")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it came to its end; at a site, whether the coordinator needs nothing more."""
+        run = self.run
+        return run.finished or (run.end == "site" and (run.folder.server / "parted").exists())
 
     def load_federation(self) -> Federation:
         """Its images, read once."""

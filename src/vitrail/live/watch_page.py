@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitrail.engine.federation import SERVER
+from vitrail.engine.storage.run_end import describe_continuation
+from vitrail.engine.storage.server_words import read_command
 from vitrail.engine.storage.stop_request import has_stop_request, request_stop
 from vitrail.errors import RunError, VitrailError
 from vitrail.live.catalog import Catalog, LiveRun
@@ -62,7 +64,7 @@ def render_watch_page(catalog: Catalog) -> str:
 def _list_facts(live: LiveRun) -> dict[str, str]:
     config = live.run.config
     record = live.read()
-    done = max((int(row["round"]) for row in record.server_rows), default=0)
+    done = max((int(row["round"]) for row in record.rows), default=0)
     curve = compute_curve(record.rows, "accuracy")
     return {
         "method": config.method.name,
@@ -75,7 +77,7 @@ def _list_facts(live: LiveRun) -> dict[str, str]:
 
 def describe_state(live: LiveRun) -> str:
     """Finished, running, stopping or stopped."""
-    if live.run.finished:
+    if live.is_over:
         return "finished"
     if live.is_running:
         return "stopping after this round" if has_stop_request(live.path) else "running"
@@ -84,7 +86,7 @@ def describe_state(live: LiveRun) -> str:
 
 def _estimate_time_left(record: RunRecord, live: LiveRun) -> str:
     times = [float(row["seconds"]) for row in record.server_rows if row.get("seconds")]
-    if live.run.finished or not live.is_running or not times:
+    if live.is_over or not live.is_running or not times:
         return "\N{EN DASH}"
     done = max(int(row["round"]) for row in record.server_rows)
     seconds = statistics.median(times[-5:]) * max(0, live.run.config.run.rounds - done)
@@ -158,12 +160,13 @@ def _describe_epsilon(record: RunRecord) -> str:
 
 def _render_buttons(live: LiveRun) -> Html | None:
     run = live.run
-    if run.finished:
+    if live.is_over:
         return None
-    if run.end != "simulation" and not live.is_running:
-        return el(
-            "p", "`vitrail flower server` with the same --out goes on with it.", class_="soft"
-        )
+    if run.end == "site":
+        words = "The coordinator stops this run and goes on with it; this site answers."
+        return el("p", words, class_="soft")
+    if run.end == "coordinator" and not live.is_running and not read_command(run.path):
+        return el("p", describe_continuation(run.end), class_="soft")
     if live.is_running:
         if has_stop_request(live.path):
             return el("p", "It stops when this round is over; nothing is lost.", class_="soft")
@@ -220,8 +223,8 @@ def _make_figure(name: str, metric: str, title: str, series: list[Series]) -> Fi
 
 def stop_run(live: LiveRun) -> None:
     """Ask a run to stop at the end of its round."""
-    if live.run.finished or not live.is_running:
-        raise RunError("this run is not running", where=live.name)
+    if live.is_over or not live.is_running or live.run.end == "site":
+        raise RunError("this run is not running here", where=live.name)
     request_stop(live.path)
 
 
@@ -230,12 +233,16 @@ def resume_run(live: LiveRun) -> None:
     run = live.run
     if run.finished or live.is_running:
         raise RunError("this run is finished or running already", where=live.name)
+    words = ["resume", str(live.path), "--quiet"]
     if run.end != "simulation":
-        raise RunError("only its coordinator goes on with this run", where=live.name)
+        words = read_command(live.path) if run.end == "coordinator" else []
+    if not words:
+        raise RunError("this run cannot go on from here", where=live.name,
+                       hint=describe_continuation(run.end))  # fmt: skip
     log = live.path / "resume.log"
     with log.open("ab") as out:
         subprocess.Popen(  # the same as typing it
-            [sys.executable, "-m", "vitrail", "resume", str(live.path), "--quiet"],
+            [sys.executable, "-m", "vitrail", *words],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,

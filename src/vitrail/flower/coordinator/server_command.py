@@ -14,6 +14,7 @@ from vitrail.config import load
 from vitrail.config.debias_section import Debias
 from vitrail.engine.run import Progress
 from vitrail.engine.storage.run_folder import RunFolder
+from vitrail.engine.storage.server_words import keep_command
 from vitrail.errors import ConfigError, RunError, VitrailError, suggest_name
 from vitrail.files import is_locked, is_readable_by_others
 from vitrail.flower.coordinator.coordinate import run_federation
@@ -63,6 +64,24 @@ class ServerSettings:
                 hint="chmod 600 it, and make new keys if somebody did.",
             )
 
+    def list_words(
+        self,
+        out: Path,
+        sites: int | None,
+        timeout: float,
+        patience: float,
+        signatures: Sequence[Path],
+    ) -> list[str]:
+        """What to say after `vitrail flower server` to go on with a run."""
+        out = out.resolve()
+        words = [str(out / "config.toml"), "--out", str(out), "--host", self.host]
+        words += ["--port", str(self.port), "--timeout", str(timeout), "--patience", str(patience)]
+        words += [] if sites is None else ["--sites", str(sites)]
+        words += [w for file in signatures for w in ("--signature", str(file.resolve()))]
+        if self.keys is None:
+            return [*words, "--insecure"]
+        return [*words, "--keys", str(self.keys.folder.resolve())]
+
     def list_sites(self) -> list[str]:
         """The names of the sites whose keys are known."""
         return [] if self.keys is None else self.keys.list_sites()
@@ -92,6 +111,12 @@ def run_server(
     signed = _read_signatures(file, signatures)
     participants = _list_participants(server, loaded.config.debias)
     expected = len(participants) if sites is None else sites
+    words = server.list_words(folder.path, sites, timeout, patience, signatures)
+
+    def on_round(progress: Progress) -> None:
+        keep_command(folder.path, words)  # the folder is there now
+        _tell_round(progress, teller)
+
     if expected < 1:
         raise ConfigError("nobody says how many sites to wait for", where="--sites")
     with (
@@ -114,7 +139,7 @@ def run_server(
             sites=expected,
             timeout=timeout,
             patience=patience,
-            on_round=lambda progress: _tell_round(progress, teller),
+            on_round=on_round,
             teller=teller,
             names=participants,
             signatures=signed,
