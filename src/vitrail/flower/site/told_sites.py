@@ -1,7 +1,7 @@
-"""How many sites a run has, as this one was told: a secure sum over a few of them is refused later.
+"""How many sites a run has, as this one was told: a secure sum over a few of them is refused.
 
-A server that chose two sites, one of which works for it, would read the other one's update off their
-sum. It may say from the start that there are only two; then the operator reads it.
+A server that chose two sites, one of which works for it, would read the other one's update off
+their sum. It may say from the start that there are only two; then the operator reads it.
 """
 
 from __future__ import annotations
