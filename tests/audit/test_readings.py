@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from vitrail.audit.counterfactual.effects import CoveringEffect
+from vitrail.audit.counterfactual.prototype_evidence import UnitEvidence
 from vitrail.audit.counterfactual.regions import Region
 from vitrail.audit.federation_view import combine_audits
 from vitrail.audit.remedy_choice import list_remedies
@@ -64,6 +65,14 @@ def test_a_minority_differs_as_a_whole_in_what_it_shows(read):
     assert read("color", False, "map as a whole").reading == "minority"
     assert read("color", False, "noise").reading == "acquisition"
     assert read("color", False, "map as a whole", lost=0.4).reading == "open"
+
+
+def test_subspaces_are_not_masked_and_not_mixed(read):
+    """They have no numbers to go by: such advice cannot be followed."""
+    for is_point, wanted in ((True, ("mask", "mix", "weigh")), (False, ("weigh", "leave-out"))):
+        unit = UnitEvidence(1, True, 1.0, 1.0, 1.0, 0.5, 0.1, "maps", 0.5, is_point=is_point)
+        one = read("place", True, "tone", lost=0.9, units=(unit,))
+        assert list_remedies(one)[: len(wanted)] == wanted
 
 
 def test_remedies_follow_the_reading(read):

@@ -24,9 +24,10 @@ def list_remedies(finding: Finding) -> tuple[Remedy, ...]:
 
 def _keep_possible(finding: Finding, remedies: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
     """Without those that lack what they need: numbers of prototypes, prototypes, a look."""
+    points = {unit.unit for unit in finding.units if unit.is_point}
     lacking = {
-        "mask": not finding.prototypes,
-        "mix": not finding.units,
+        "mask": not points & set(finding.prototypes),
+        "mix": not points,
         "harmonize": not finding.look,
     }
     return tuple(name for name in remedies if not lacking.get(name, False))

@@ -204,7 +204,7 @@ class _Trial:
                 loaded = plan_remedies(self.run.folder.open(), told, where, (name,))
                 after = self._train(self._shorten(loaded, (name,)), folder / name, name)
             except ConfigError as err:
-                skipped[name] = str(err)
+                skipped[name] = err.what
                 continue
             models = self._load_models(after, name)
             now = compute_right(models, self.held)
@@ -268,7 +268,9 @@ class _Trial:
 
 
 def _open_plans(told: dict[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
-    """An audit's JSON in which nothing but some findings is to be remedied."""
+    """An audit's JSON in which nothing but some findings is to be remedied. It is of this very
+    run, so that prototypes have their numbers."""
+    told["config"] = None
     chosen = {(f.site, f.label) for f in findings}
     for site in told["sites"]:
         for entry in site["classes"]:

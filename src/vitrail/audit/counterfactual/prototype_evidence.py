@@ -41,7 +41,8 @@ class UnitEvidence:
     activation in the place; `distance` and `overlap` (of the boxes) compare it with the nearest
     prototype of the site's own model, by `vectors` or by `maps` (1 minus their correlation).
     `dead` ones are farther from every patch of the class's images than patches are from each
-    other: they look nowhere, and are never named.
+    other: they look nowhere, and are never named. `is_point` tells
+    prototypes, which can be masked and mixed, from subspaces.
     """
 
     unit: int
@@ -54,6 +55,7 @@ class UnitEvidence:
     by: Literal["vectors", "maps"]
     overlap: float | None
     dead: bool = False
+    is_point: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """For the audit's JSON."""
@@ -95,6 +97,7 @@ def collect_unit_evidence(view: SiteView, probe: Probe) -> tuple[UnitEvidence, .
                 near.by,
                 overlap if live[unit] else None,
                 not bool(live[unit]),
+                isinstance(head, ProtoHead),
             )
         )
     return tuple(listed)
