@@ -133,7 +133,9 @@ def test_a_table_is_made_again_from_the_split_it_was_made_from(name, tmp_path):
         assert (data.duplicates, data.conflicts) == ("ignore", "allow")
 
 
-@pytest.mark.parametrize("name", ["heads", "heads-iid", "protopnet-birds"])
+@pytest.mark.parametrize(
+    "name", ["heads", "heads-half", "heads-iid", "heads-personal", "protopnet-birds"]
+)
 def test_committed_rows_belong_to_the_grid_that_is_reproduced(name, tmp_path):
     """What lies in `experiments/results` is gone on from, and not refused as another search."""
     folder = require_experiments() / "results" / name
