@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments.tables.figure_style import COLORS, FONT, INK
 from vitrail.files import write_bytes
@@ -21,6 +20,8 @@ def draw_p_values(p_values: Sequence[float], path: Path) -> None:
 
     count = len(p_values)
     low, high = binom.ppf([0.025, 0.975], count, 1 / BINS)
+    from matplotlib.figure import Figure  # for figures only
+
     figure = Figure(figsize=(4.6, 2.4), dpi=110)
     figure.set_layout_engine("constrained")
     axes = figure.subplots()

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from experiments.tables.figure_style import FONT
@@ -71,6 +70,8 @@ def draw_price_figures(shown: Sequence[Shown], folder: Path) -> None:
 
 def _draw_pictures(pictures: Mapping[str, Tensor], path: Path) -> None:
     """Images across, what became of them down."""
+    from matplotlib.figure import Figure  # for figures only
+
     figure = Figure(figsize=(1.9 + 0.9 * _FIGURE, 0.9 * len(pictures)), dpi=80)
     axes = figure.subplots(len(pictures), _FIGURE, squeeze=False)
     for down, (title, images) in enumerate(pictures.items()):

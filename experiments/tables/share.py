@@ -11,10 +11,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from experiments.tables.audit_trial import judge_federation
@@ -33,6 +32,9 @@ from vitrail.runs.opened_run import Run
 from vitrail.runs.reopen import load_run_federation
 from vitrail.sweep.cells import make_cells, run_sweep
 from vitrail.sweep.tables import TABLES, OnCell
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _WORDS = {"neck": "add-on"}
 
@@ -158,6 +160,8 @@ def draw_share(points: Sequence[Point], path: Path) -> None:
         if np.isfinite([value for seeds in values for value in seeds]).any():
             panels.append((label, values))
     steps = {point.label: point for point in sorted(points, key=lambda point: point.bytes_up)}
+    from matplotlib.figure import Figure  # for figures only
+
     figure = Figure(figsize=(6.4, 1.2 + 1.9 * len(panels)), dpi=110)
     figure.set_layout_engine("constrained")
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]

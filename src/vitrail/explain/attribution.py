@@ -7,6 +7,7 @@ captum's, but for relevance propagation, which is ours (`explain.lrp`).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -225,6 +226,8 @@ def grad_cam(network: nn.Module, x: Tensor, targets: Tensor, settings: Settings,
 
 def _import_captum() -> Any:
     """captum's attributions; imported when they are asked for, because they take half a second."""
-    from captum import attr
+    with warnings.catch_warnings():  # in a notebook tqdm complains that widgets are missing
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        from captum import attr
 
     return attr
