@@ -139,6 +139,24 @@ def test_bombs_and_rubbish_are_one_sentence(client, data):
     assert "Traceback" not in answer.text
 
 
+def make_deflated_scan(size):
+    """A small DICOM file that becomes a large one when it is opened."""
+    meta = b"\x02\x00\x10\x00UI\x16\x001.2.840.10008.1.2.1.99"
+    head = bytes(128) + b"DICM\x02\x00\x00\x00UL\x04\x00" + struct.pack("<I", len(meta)) + meta
+    stream = zlib.compressobj(9, zlib.DEFLATED, -15)
+    element = b"\x09\x00\x10\x10OB\x00\x00" + struct.pack("<I", size)
+    parts = [stream.compress(element), *(stream.compress(bytes(2**20)) for _ in range(size >> 20))]
+    return head + b"".join(parts) + stream.flush()
+
+
+def test_a_scan_that_unfolds_is_refused_before_it_does(client):
+    data = make_deflated_scan(600 * 2**20)
+    assert len(data) < 2**20
+    image = client.post("/upload", content=data, headers={"x-name": "scan.dcm"}).json()["image"]
+    answer = client.get(ASK, params={"image": image})
+    assert answer.status_code == 400 and "deflated" in answer.text
+
+
 @pytest.mark.parametrize("query", [
     "cover=1,2", "cover=a,b,c,d", "cover=nan,0,1,1", "pull=x", "pull=inf", "top=0", "top=999",
     "without=x", "without=99999", "how=burn", "image=zzz", "class=unicorn",

@@ -28,6 +28,7 @@ from vitrail.data.decoding.decode import (
     check_size,
     refuse_special,
 )
+from vitrail.data.decoding.deflated import refuse_inflated
 from vitrail.data.load_images import SOURCES
 from vitrail.data.records import Record, Records
 from vitrail.data.sources.class_folders import read_class_folders
@@ -86,10 +87,13 @@ def _read(payload: Payload, **options: Any) -> Any:
     if isinstance(payload, Path):
         refuse_special(payload)
     try:
+        refuse_inflated(payload)
         source = io.BytesIO(payload) if isinstance(payload, bytes) else str(payload)
         return import_pydicom().dcmread(source, **options)
     except FileNotFoundError as err:
         raise UnreadableError("there is no such file", "missing") from err
+    except UnreadableError:
+        raise
     except Exception as err:  # a damaged header fails in many ways
         raise UnreadableError(f"is no readable DICOM file ({str(err)[:100]})") from err
 
