@@ -20,6 +20,7 @@ from vitrail.audit.detection.contrast import Contrast
 from vitrail.audit.detection.exchange import Exchange, compute_site_features
 from vitrail.audit.detection.feature_layout import Unit
 from vitrail.audit.detection.features import FeatureExtractor
+from vitrail.audit.detection.halves import name_subjects
 from vitrail.audit.detection.tight_place import find_tight_place
 from vitrail.config.schema import Bias, Config
 from vitrail.data.normalize import Normalize
@@ -90,7 +91,7 @@ def compare_federation(
     sites = {}
     for site, rows in federation.sites.items():
         held = np.concatenate([rows.train, rows.test])
-        patients = None if images.patients is None else images.patients[held]
+        patients = name_subjects(images, held)
         sites[site] = compute_site_features(
             extractor,
             images.images[held],

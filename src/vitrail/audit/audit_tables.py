@@ -21,6 +21,7 @@ from vitrail.audit.detection.exchange import (
 )
 from vitrail.audit.detection.feature_layout import Unit
 from vitrail.audit.detection.features import FeatureExtractor
+from vitrail.audit.detection.halves import name_subjects
 from vitrail.audit.detection.histogram import Counts
 from vitrail.engine.federation import Federation
 from vitrail.engine.storage.run_folder import AUDIT_TABLES_FILE
@@ -160,7 +161,7 @@ def compute_features(
     """The features of a site's images, and its halves."""
     images, rows = federation.images, federation.sites[site]
     held = np.concatenate([rows.train, rows.test])
-    patients = None if images.patients is None else images.patients[held]
+    patients = name_subjects(images, held)
     key = make_audit_key(run).at(site)
     return compute_site_features(
         extractor, images.images[held], images.labels[held], patients, len(run.classes), key

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from vitrail.audit.detection.class_summary import ClassSummary
+from vitrail.audit.detection.contrast import find_origin
 from vitrail.audit.detection.exchange import (
     Exchange,
     SiteFeatures,
@@ -13,7 +14,8 @@ from vitrail.audit.detection.exchange import (
     write_histograms,
 )
 from vitrail.audit.detection.feature_layout import Unit
-from vitrail.audit.detection.halves import LEAST, split_halves
+from vitrail.audit.detection.halves import LEAST, name_subjects, split_halves
+from vitrail.data.image_set import ImageSet
 from vitrail.rng import derive_server_key
 
 PLACES = tuple(
@@ -112,6 +114,52 @@ def test_honest_sites_that_differ_are_seldom_called_biased():
         alarms += any(c.verdict == "biased" for c in contrasts)
         differing += any(c.verdict != "clear" for c in contrasts)
     assert differing == 40 and alarms <= 4
+
+
+def test_a_mark_on_two_classes_of_a_site_is_named_twice():
+    contrasts = compare(make_sites(6, mark=put((2, 0), (2, 1), by=6.0)))
+    biased = {(c.site, c.label) for c in contrasts if c.verdict == "biased"}
+    assert biased == {("s2", 0), ("s2", 1)}
+
+
+def test_who_lacks_it_is_never_the_origin_and_sets_nobody_apart():
+    contrasts = compare(make_sites(5, mark=put((0, 1), (1, 1), (2, 1), (3, 1), by=6.0)))
+    origin = find_origin(contrasts)
+    assert origin is None or (origin.site, origin.label) != ("s4", 1)
+    assert not any("s4" in c.apart for c in contrasts)
+
+
+def make_copies(seed, known):
+    """Ten images a class and site, each there three times."""
+    draw = np.random.default_rng(seed)
+    sites = {}
+    for at in range(4):
+        labels = np.repeat(np.arange(CLASSES), 30).astype(np.int64)
+        rows = np.repeat(draw.normal(0, 1, (CLASSES * 10, 40)), 3, axis=0)
+        groups = np.arange(len(labels)) // 3
+        images = ImageSet(
+            np.zeros((len(labels), 1, 1, 1), np.uint8),
+            labels,
+            ("a", "b", "c"),
+            labels.astype(str),
+            groups=groups if known else None,
+        )
+        names = name_subjects(images, np.arange(len(labels)))
+        halves = split_halves(labels, names, KEY.at(seed, at))
+        sites[f"s{at}"] = SiteFeatures(rows, labels, halves.a, halves.b, halves.group, CLASSES)
+    return sites
+
+
+def test_copies_of_an_image_count_once():
+    """Taken for images of their own, copies are in both halves, and every chance is seen twice."""
+    cries = {
+        known: sum(
+            any(c.verdict != "clear" for c in compare(make_copies(seed, known), seed))
+            for seed in range(12)
+        )
+        for known in (False, True)
+    }
+    assert cries[False] >= 8 and cries[True] <= 2
 
 
 def test_images_of_one_patient_count_once():

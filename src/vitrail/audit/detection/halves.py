@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vitrail.data.image_set import ImageSet
 from vitrail.rng import Key
 
 Labels = npt.NDArray[np.int64]
@@ -24,6 +25,13 @@ class Halves:
     a: npt.NDArray[np.int64]
     b: npt.NDArray[np.int64]
     group: npt.NDArray[np.int64]
+
+
+def name_subjects(images: ImageSet, rows: Labels) -> npt.NDArray[np.str_] | None:
+    """Whose images count once: a patient's, or nearly equal ones where no patient is known."""
+    if images.patients is not None:
+        return images.patients[rows]
+    return None if images.groups is None else images.groups[rows].astype(np.str_)
 
 
 def split_halves(labels: Labels, patients: npt.NDArray[np.str_] | None, key: Key) -> Halves:
