@@ -23,12 +23,13 @@ from experiments.tables.personal_variants import (
 )
 from vitrail.config.load import Loaded
 from vitrail.data.kept_images import keep_images
+from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.engine.workers.processes import WorkerProcesses
 from vitrail.files import write_json
-from vitrail.methods import METHODS
+from vitrail.methods.base.method import make_method
 from vitrail.runs.opened_run import Run
 from vitrail.runs.prior_shift import answer_by_prior
-from vitrail.runs.site_logits import read_site_logits
+from vitrail.runs.site_logits import compute_site_logits, read_site_logits
 from vitrail.sweep.cells import ensure_run, make_cells
 from vitrail.sweep.checkout import require_experiments
 from vitrail.sweep.tables import TABLES, OnCell
@@ -87,9 +88,16 @@ def name_partition(loaded: Loaded) -> str:
 
 
 def has_global_model(loaded: Loaded) -> bool:
-    """Whether a row's runs end in one model that all sites share."""
-    method = METHODS[loaded.config.method.name]
-    return not method.pooled and set(method.table.values()) != {"home"}
+    """Whether a row's runs end in one model that all sites share: nothing that is trained stays
+    home."""
+    config = loaded.config
+    method = make_method(config, loaded.source)
+    if method.pooled:
+        return False
+    last = method.stages(config.run)[-1].table
+    table = method.table if last is None else last
+    still = ("backbone",) if config.model.frozen is True else ()
+    return "home" not in {answer for row, answer in table.items() if row not in still}
 
 
 def _choose_personal(
@@ -99,6 +107,8 @@ def _choose_personal(
     file = folder / PERSONAL
     chosen: Chosen = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     tune = read_tune_config(grid)
+    if grid.sweep.get("personal") is False:
+        return chosen
     for name, row in tuned.items():
         if name in chosen or not has_global_model(make_row_config(grid, tune.rows[name])):
             continue
@@ -136,5 +146,8 @@ def _test_row(
         for variant, found in variants.items():
             personal = opened.answer(variant, found["setting"])
             results.add_answers(place, name, variant, digest, personal)
+        if all(SiteFolder(run.path, site).model_file("personal").exists() for site in run.sites):
+            own = compute_site_logits(run, own=True)
+            results.add_answers(place, name, OWN, digest, own)
     results.add_images(place, answers)  # of a table without a federated row
     results.add_answers(place, name, GLOBAL if is_shared else OWN, digest, answers)

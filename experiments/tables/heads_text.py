@@ -74,12 +74,15 @@ def compare_keys(table: Table, key: Key, other: Key) -> PairedDifference | None:
 
 
 def format_differences(table: Table, first: str) -> str:
-    """Every row against the first one, like with like, in points, with Holm's correction."""
+    """Every row against the first one, like with like, in points, with Holm's correction; where the
+    first has sites' own models alone, every model against these."""
     pairs = [
         (key, (first, key[1]))
         for key in table
         if key[0] != first and (first, key[1]) in table and key[1] != "own"
     ]
+    if (first, "global") not in table:  # it has no model but the sites' own: that is the measure
+        pairs = [(key, (first, "own")) for key in table if key[0] not in (first, "prior only")]
     compared = [
         (key, other, found) for key, other in pairs if (found := compare_keys(table, key, other))
     ]

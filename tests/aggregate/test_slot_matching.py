@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from vitrail.aggregate import RULES, Aggregator, Group
-from vitrail.aggregate.slot_matching import match_slots
 from vitrail.config.schema import Aggregate
 from vitrail.errors import ConfigError
+from vitrail.geometry.slots import match_slots
 from vitrail.release.message import Field, Schema
 from vitrail.release.update import Update
 from vitrail.rng import derive_server_key

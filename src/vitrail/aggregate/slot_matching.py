@@ -8,6 +8,7 @@ from torch import Tensor
 from vitrail.aggregate.rule import RULES, Group, Metrics, PerSiteRule, Tensors
 from vitrail.config.schema import Aggregate
 from vitrail.errors import ConfigError
+from vitrail.geometry.slots import match_slots
 
 VECTORS, WEIGHT, MASK = "model/head.vectors", "model/head.weight", "model/head.mask"
 
@@ -43,20 +44,6 @@ class MatchedMean(PerSiteRule):
             moved += int((order != torch.arange(len(order))).sum())
             total += weight * self.group.pack(permute_slots(tensors, order))
         return self.group.unpack(total / weights.sum()), {"slots_moved": float(moved)}
-
-
-def match_slots(vectors: Tensor, reference: Tensor, classes: int) -> Tensor:
-    """For each slot of the reference [m, D], the own slot of the same class that belongs there."""
-    from scipy.optimize import linear_sum_assignment  # slow to import, seldom needed
-
-    order = torch.arange(len(vectors))
-    per_class = len(vectors) // classes
-    for start in range(0, len(vectors), per_class):
-        part = slice(start, start + per_class)
-        cost = torch.cdist(reference[part].double(), vectors[part].double()).square()
-        _, columns = linear_sum_assignment(cost.numpy())
-        order[part] = start + torch.from_numpy(columns)
-    return order
 
 
 def permute_slots(tensors: Tensors, order: Tensor) -> Tensors:

@@ -47,6 +47,7 @@ PARTS_METRICS = (
     "global_accuracy",
     "subspace_distance",
     "affine_shift",
+    "alignment_residual",
 )
 WORK_METRICS = (
     "train_loss",

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+import torch
+from pydantic import Field as Key_
+from pydantic import field_validator, model_validator
+from torch import Tensor
 
 from vitrail.config import schema
 from vitrail.config.added_keys import added
-from vitrail.errors import suggest_name
+from vitrail.errors import ConfigError, suggest_name
 from vitrail.local.phases.phase import Phase
 from vitrail.local.phases.prune_prototypes import Prune
 from vitrail.local.phases.push import Push
 from vitrail.local.phases.restart_neck import Restart
-from vitrail.methods.base.method import METHODS, Method, Options
+from vitrail.local.phases.turn_prototypes import (
+    ANCHORS,
+    PATCHES_PER_CHANNEL,
+    AnchorPull,
+    TurnHome,
+    TurnToPublic,
+    keep_anchors,
+    list_patches,
+)
+from vitrail.local.session import Context, Site
+from vitrail.local.terms import Terms
+from vitrail.methods.base.method import METHODS, About, Method, Options, RunSetup
 from vitrail.methods.base.prototype_recipe import (
     ADAM,
     JOINT,
@@ -21,10 +37,14 @@ from vitrail.methods.base.prototype_recipe import (
     make_prototype_stages,
     make_warm_phase,
 )
+from vitrail.methods.base.server import Server
+from vitrail.methods.base.server_trainer import ServerTrainer
 from vitrail.methods.base.stage import Stage, Table
 from vitrail.models.parts import PARTS
+from vitrail.release.message import Field
+from vitrail.rng import Key
 
-Epochs = Annotated[int, Field(ge=1)]
+Epochs = Annotated[int, Key_(ge=1)]
 
 
 class GlobalOptions(Options):
@@ -41,7 +61,10 @@ class PersonalOptions(GlobalOptions):
     `first_share` is the same for the first round; `match` pairs prototypes up before they are
     averaged; without `same_start` every site draws its own add-on layers. `space = "public"` leaves
     the add-on layers where the server started them: prototypes then mean the same at every site,
-    and sites adapt by prototypes and last layer alone.
+    and sites adapt by prototypes and last layer alone. `align` keeps the add-on layers home and
+    turns prototypes into the space of the common start before they leave, by a rotation that each
+    site fits on `anchors` public images (`[data.public]`), and back when they arrive; `hold` is the
+    weight of a loss that keeps the patches of these images where the common start puts them.
     """
 
     share: tuple[str, ...] = ("prototypes", "head")
@@ -49,6 +72,9 @@ class PersonalOptions(GlobalOptions):
     match: bool = False
     same_start: bool = True
     space: Literal["home", "public"] = added("home")
+    align: bool = added(False)
+    anchors: Epochs = added(32)
+    hold: Annotated[float, Key_(ge=0)] = added(0.0)
 
     @field_validator("share", "first_share")
     @classmethod
@@ -67,7 +93,18 @@ class PersonalOptions(GlobalOptions):
                 raise ValueError(
                     'space = "public" needs the start of all, and leaves neck unshared'
                 )
+            if self.hold and not self.align:
+                raise ValueError("hold keeps anchors where they are, which needs align")
+            if self.align and not self._can_align(names):
+                raise ValueError(
+                    "align turns prototypes of necks that stay home: share prototypes and head and "
+                    'not neck, with same_start, space = "home" and without match'
+                )
         return self
+
+    def _can_align(self, names: tuple[str, ...]) -> bool:
+        shared = {"prototypes", "head"} <= set(names) and "neck" not in names
+        return shared and self.same_start and self.space == "home" and not self.match
 
     @property
     def first(self) -> tuple[str, ...]:
@@ -107,31 +144,56 @@ class MythGlobal(_Myth):
 class _PersonalMyth(_Myth):
     Options = PersonalOptions
 
+    def __init__(self, options: Mapping[str, Any], source: str = "config") -> None:
+        super().__init__(options, source)
+        if self.options.align:
+            self.server_data = "public"
+
+    def check_run(self, setup: RunSetup) -> None:
+        """There must be public images, with enough patches to fix a rotation by."""
+        if self.options.align and setup.trainer is not None:
+            check_anchors(setup.trainer, self.options.anchors)
+
+    def messages(self, stage: str, about: About) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
+        """Anchor images go down once, in the first round."""
+        if not self.options.align or stage != "warm":
+            return (), ()
+        return (Field(ANCHORS, (self.options.anchors, *about.image), dtype=torch.uint8),), ()
+
+    def begin(self, site: Site, down: Mapping[str, Tensor], ctx: Context) -> Terms:
+        """A site keeps the anchors of the first round, and lets them hold its neck."""
+        if not self.options.align:
+            return super().begin(site, down, ctx)
+        if ANCHORS in down:
+            keep_anchors(site)
+        return Terms(pull=(AnchorPull(site, self.options.hold),)) if self.options.hold else Terms()
+
+    def open(self, server: Server, ctx: Context) -> dict[str, Tensor]:
+        """The model, and in the first round the anchors."""
+        message = super().open(server, ctx)
+        if self.options.align and ctx.stage == "warm":
+            trainer, key = server.required_trainer, Key(ctx.key.root).at("anchors")
+            rows = key.numpy().permutation(trainer.rows)[: self.options.anchors]
+            message[ANCHORS] = torch.from_numpy(trainer.inputs.images[rows].copy())
+        return message
+
     def stages(self, run: schema.Run) -> tuple[Stage, ...]:
         """Warm, joint; what arrives is pushed onto own images and gets its last layer tuned."""
         del run
         options: Any = self.options
         still = ("neck",) if options.space == "public" else ()
         table = make_sharing_table(options.share, options.match, still)
+        first = make_sharing_table(options.first, options.match, still)
         stages = []
         for stage in make_prototype_stages(
             options.warm_epochs, options.last_epochs, prune=options.prune
         ):
             if stage.name == "warm":
-                first = make_sharing_table(options.first, options.match, still)
                 train = stage.train if options.same_start else (Restart(), *stage.train)
-                stages.append(Stage("warm", 1, train=train, finish=stage.finish, table=first))
+                stage = replace(stage, train=train, table=first)
             else:
-                stages.append(
-                    Stage(
-                        stage.name,
-                        stage.rounds,
-                        arrive=stage.arrive,
-                        train=stage.train,
-                        finish=stage.finish,
-                        table=table,
-                    )
-                )
+                stage = replace(stage, table=table)
+            stages.append(align_stage(stage) if options.align else stage)
         return tuple(stages)
 
 
@@ -142,6 +204,37 @@ def make_sharing_table(names: tuple[str, ...], match: bool, still: tuple[str, ..
         paired = match and name in ("prototypes", "head")
         table[name] = "matched" if paired else "mean"
     return table
+
+
+def align_stage(stage: Stage) -> Stage:
+    """A stage whose prototypes travel in the public space; the first one brings the anchors, so
+    every site plays it."""
+    first = stage.name == "warm"
+    return replace(
+        stage,
+        sites="all" if first else stage.sites,
+        arrive=() if first else (TurnHome(), *stage.arrive),
+        train=(*stage.train, TurnToPublic()),
+        finish=(TurnHome(last=True), *stage.last),
+    )
+
+
+def check_anchors(trainer: ServerTrainer, images: int) -> None:
+    """Refuse public images that cannot fix a rotation of the space of prototypes."""
+    if len(trainer.rows) < images:
+        raise ConfigError(
+            f"{images} anchors are asked for, and there are {len(trainer.rows)} public images",
+            where="method.anchors",
+            hint="Lower it, or give more public images.",
+        )
+    x = trainer.model.network.prefix(trainer.inputs.plain(trainer.rows[:1]))
+    places, depth = list_patches(trainer.model.network, x).shape
+    if images * places < PATCHES_PER_CHANNEL * depth:
+        raise ConfigError(
+            f"{images} anchors have {images * places} patches, too few to turn {depth} channels by",
+            where="method.anchors",
+            hint=f"Use at least {-(-PATCHES_PER_CHANNEL * depth // places)}.",
+        )
 
 
 @METHODS.register("myth-pm")

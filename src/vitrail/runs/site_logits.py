@@ -53,11 +53,12 @@ def read_site_logits(run: Run) -> SiteLogits:
 
 
 @one_thread()
-def compute_site_logits(run: Run, host: Host | None = None) -> SiteLogits:
-    """The same, computed; `host` is one that was reopened already."""
+def compute_site_logits(run: Run, host: Host | None = None, own: bool = False) -> SiteLogits:
+    """The same, computed; `host` is one that was reopened already. With `own` each site's own
+    model answers even if there is a global one."""
     host = host or reopen_host(run, load_run_federation(run))
     names = tuple(host.sites)
-    shared = not run.keeps_home and not METHODS[run.config.method.name].pooled
+    shared = not own and not run.keeps_home and not METHODS[run.config.method.name].pooled
     network = run.model().network if shared else None
     parts = []
     for name in names:

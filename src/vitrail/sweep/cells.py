@@ -43,7 +43,7 @@ def make_cells(loaded: Loaded) -> list[Cell]:
     """
     sweep = dict(loaded.sweep)
     extra = sweep.pop("with", {})
-    for ending in ("table", "compare", "results"):
+    for ending in ("table", "compare", "results", "personal"):
         sweep.pop(ending, None)
     without = sweep.pop("without", [])
     axes = dict(_read_axes(sweep, loaded.source))

@@ -82,7 +82,7 @@ class Method:
     weighting: ClassVar[Literal["examples", "uniform"]] = "examples"  # how much a site counts
     needs: ClassVar[Literal["sum", "all"]] = "sum"  # "all": the server sees each site's model
     # What the server itself trains on: what it generates, or the images of `[data.public]`.
-    server_data: ClassVar[Literal["nothing", "generated", "public"]] = "nothing"
+    server_data: Literal["nothing", "generated", "public"] = "nothing"
     counts: ClassVar[tuple[str, ...]] = ()  # what sites count beside examples and steps
     sends_global: ClassVar[bool] = True  # else sites can judge the global model at the end only
     exact: ClassVar[bool] = False  # its state is right for its own plain mean only
