@@ -66,7 +66,8 @@ def _build(grid: Loaded, folder: Path, on_cell: OnCell, variants: Sequence[str])
                 loaded = make_row_config(cell.loaded, *layers)
                 path = folder / "tests" / f"{name}_{cell.name}"
                 begin = partial(on_cell, number, len(cells), f"{name} {cell.name}")
-                _test_row(results, loaded, path, name, chosen.get(name, {}), begin, crew)
+                adapted = None if takes_own_models(grid) else chosen.get(name, {})
+                _test_row(results, loaded, path, name, adapted, begin, crew)
     return describe_heads(results, tuned, chosen, name_partition(grid))
 
 
@@ -100,6 +101,17 @@ def has_global_model(loaded: Loaded) -> bool:
     return "home" not in {answer for row, answer in table.items() if row not in still}
 
 
+def takes_own_models(grid: Loaded) -> bool:
+    """Whether a grid asks for the personal models that runs themselves end in, `personal = "own"`,
+    instead of those made of their global one."""
+    return bool(grid.sweep.get("personal") == "own")
+
+
+def has_own_models(run: Run) -> bool:
+    """Whether each site of a run ended with a model of its own."""
+    return all(SiteFolder(run.path, site).model_file("personal").exists() for site in run.sites)
+
+
 def _choose_personal(
     grid: Loaded, tuned: Mapping[str, TunedRow], folder: Path, variants: Sequence[str]
 ) -> Chosen:
@@ -107,7 +119,7 @@ def _choose_personal(
     file = folder / PERSONAL
     chosen: Chosen = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     tune = read_tune_config(grid)
-    if grid.sweep.get("personal") is False:
+    if takes_own_models(grid):
         return chosen
     for name, row in tuned.items():
         if name in chosen or not has_global_model(make_row_config(grid, tune.rows[name])):
@@ -125,7 +137,7 @@ def _test_row(
     loaded: Loaded,
     path: Path,
     name: str,
-    variants: Mapping[str, Mapping[str, Any]],
+    variants: Mapping[str, Mapping[str, Any]] | None,
     begin: Any,
     crew: WorkerProcesses,
 ) -> None:
@@ -142,12 +154,11 @@ def _test_row(
         results.add_images(place, answers)
         if not results.find(place, PRIOR_ONLY, ""):
             results.add_answers(place, PRIOR_ONLY, OWN, "", answer_by_prior(answers))
-        opened = PersonalAnswers(run)
-        for variant, found in variants.items():
+        opened = PersonalAnswers(run) if variants else None
+        for variant, found in (variants or {}).items() if opened else ():
             personal = opened.answer(variant, found["setting"])
             results.add_answers(place, name, variant, digest, personal)
-        if all(SiteFolder(run.path, site).model_file("personal").exists() for site in run.sites):
-            own = compute_site_logits(run, own=True)
-            results.add_answers(place, name, OWN, digest, own)
+        if variants is None and has_own_models(run):
+            results.add_answers(place, name, OWN, digest, compute_site_logits(run, own=True))
     results.add_images(place, answers)  # of a table without a federated row
     results.add_answers(place, name, GLOBAL if is_shared else OWN, digest, answers)
