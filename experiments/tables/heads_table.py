@@ -154,10 +154,11 @@ def _test_row(
         results.add_images(place, answers)
         if not results.find(place, PRIOR_ONLY, ""):
             results.add_answers(place, PRIOR_ONLY, OWN, "", answer_by_prior(answers))
-        opened = PersonalAnswers(run) if variants else None
-        for variant, found in (variants or {}).items() if opened else ():
-            personal = opened.answer(variant, found["setting"])
-            results.add_answers(place, name, variant, digest, personal)
+        if variants:
+            opened = PersonalAnswers(run)
+            for variant, found in variants.items():
+                personal = opened.answer(variant, found["setting"])
+                results.add_answers(place, name, variant, digest, personal)
         if variants is None and has_own_models(run):
             results.add_answers(place, name, OWN, digest, compute_site_logits(run, own=True))
     results.add_images(place, answers)  # of a table without a federated row

@@ -134,7 +134,7 @@ def test_a_table_is_made_again_from_the_split_it_was_made_from(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["heads", "heads-half", "heads-iid", "heads-personal", "protopnet-birds"]
+    "name", ["heads", "heads-half", "heads-iid", "heads-personal", "pm-birds", "protopnet-birds"]
 )
 def test_committed_rows_belong_to_the_grid_that_is_reproduced(name, tmp_path):
     """What lies in `experiments/results` is gone on from, and not refused as another search."""

@@ -37,9 +37,9 @@ def make_cells(loaded: Loaded) -> list[Cell]:
 
     `[sweep.with.VALUE]` holds overrides for the cells in which some list has that value; `table`
     names what the grid ends in, `compare` how its runs are compared, `results` where rows of it
-    lie that were made before, `personal` which personal models a table asks. A method may stand in `methods` as a table of its name and options;
-    `with` finds it by its name. `without` lists names of cells, up to the seed, that make no sense
-    and are left out.
+    lie that were made before, `personal` which personal models a table asks. A method may stand in
+    `methods` as a table of its name and options; `with` finds it by its name. `without` lists names
+    of cells, up to the seed, that make no sense and are left out.
     """
     sweep = dict(loaded.sweep)
     extra = sweep.pop("with", {})
