@@ -183,6 +183,7 @@ FEWER = {  # words that make a line small
 }
 GUIDES = (
     "README.md",
+    "docs/how-to/annotate-images.md",
     "docs/how-to/ask-watch-and-decide.md",
     "docs/how-to/attack-a-run.md",
     "docs/how-to/audit-a-federation.md",
@@ -218,6 +219,8 @@ def desk(tmp_path_factory):
         shutil.copytree(folder / "RUN", folder / name)
     for name, tree in FILES.items():
         (folder / name).write_text(tomli_w.dumps(tree), encoding="utf-8")
+    drawn = '{"annotations": [{"box": [0.0, 0.0, 0.3, 0.1], "note": "burned-in text"}]}'
+    (folder / "annotations.json").write_text(drawn, encoding="utf-8")
     draw = np.random.default_rng(0)
     for label in ("cat", "dog"):
         (folder / "PATH" / label).mkdir(parents=True)
