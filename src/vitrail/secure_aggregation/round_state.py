@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from pydantic import TypeAdapter
 
+from vitrail.errors import RunError
 from vitrail.files import write_bytes
 from vitrail.secure_aggregation.cohort import MAX_ATTEMPTS, SiteKeys
 
@@ -68,14 +69,21 @@ class StateFile:
     folder: Path
 
     def load(self) -> RoundState | None:
-        """What was saved last; an unreadable file is none, and the attempt is lost."""
-        if not self._path.exists():
+        """What was saved last. Writes are atomic, so a file that cannot be read was changed or its
+        disk is broken; to take it for none would forget which sum the site confirmed."""
+        try:
+            raw = self._path.read_bytes()
+        except FileNotFoundError:
             return None
-        raw: Any = self._path.read_bytes()
         try:
             return _STATE.validate_json(raw)
-        except ValueError:
-            return None
+        except ValueError as err:
+            raise RunError(
+                f"{STATE_FILE} cannot be read, so nobody can say which sums this site confirmed",
+                where=str(self._path),
+                hint="Restore its newest copy, or leave this run: without it a second sum of the "
+                "same round could tell this site's update.",
+            ) from err
 
     def save(self, state: RoundState) -> None:
         """On the disk before the answer leaves, readable by its owner alone."""
@@ -85,9 +93,9 @@ class StateFile:
         """The run is over after a round: keys and the held update are gone, and what stays says
         that no sum of any round may be unmasked again."""
         state = self.load()
-        if state is None and not self._path.exists():
+        if state is None:
             return
-        over = max(last, 0 if state is None else state.round)
+        over = max(last, state.round)
         nobody = SiteKeys("", "", "")
         self.save(RoundState(over, MAX_ATTEMPTS, "", "", "", "", nobody, unmasked=True))
         (self.folder / HELD_FILE).unlink(missing_ok=True)
