@@ -44,6 +44,9 @@ def check_told(
             if counts.sum() < _FEWEST or not summary.counts[pair[1]]:
                 continue
             problem = _check_one(site, pair, directions[pair], counts, summary, shrunk, tests)
+            if problem is None and _agrees_too_much(site, pair, histograms):
+                about = f"class {pair[1]}, along the direction of {pair[0]}"
+                problem = f"its images in B agree more than images do ({about})"
             if problem is not None:
                 doubts.setdefault(site, problem)
     return doubts
@@ -62,8 +65,6 @@ def _check_one(
     mean, variance = _compute_moments(counts)
     told = _project_mean(summary, pair[1], direction)
     about = f"class {pair[1]}, along the direction of {pair[0]}"
-    if variance < _NARROW and abs(mean) < 5:
-        return f"its images in B agree more than images do ({about})"
     if pair[0] == site:
         if shrunk.get(pair, 0.0) > _FAR:
             return f"its half A stands apart and its half B does not ({about})"
@@ -75,6 +76,21 @@ def _check_one(
     if 2 * stats.t.sf(far, freedom) < _LEVEL / max(1, tests):
         return f"its halves A and B are of different images ({about})"
     return None
+
+
+def _agrees_too_much(
+    site: str, pair: Pair, histograms: Mapping[str, Mapping[Pair, Counts]]
+) -> bool:
+    """Whether images agree here that differ at most other sites: what is rare is absent in most
+    images everywhere, and they agree honestly."""
+    mean, variance = _compute_moments(histograms[site][pair])
+    elsewhere = [
+        _compute_moments(table[pair])[1]
+        for name, table in histograms.items()
+        if name != site and pair in table and table[pair].sum() >= _FEWEST
+    ]
+    usual = float(np.median(elsewhere)) if elsewhere else 1.0
+    return variance < _NARROW and abs(mean) < 5 and usual > 10 * _NARROW
 
 
 def _compute_moments(counts: Counts) -> tuple[float, float]:
