@@ -3,7 +3,9 @@
 import io
 import json
 import threading
+from xml.etree import ElementTree
 
+import httpx
 import numpy as np
 import pytest
 from PIL import Image
@@ -12,6 +14,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 import vitrail
+from vitrail.runs.personalize_head import personalize
+
+from .conftest import SHAPE
 
 pytestmark = pytest.mark.very_slow
 RUN = "/run/runs.myth"
@@ -100,6 +105,83 @@ def test_an_image_is_dropped_painted_argued_with_and_still_adds_up(page, served,
     check_sum(page)
     after_change(page, page.find_element("id", "reset").click)
     check_quiet(page, served)
+
+
+def test_every_argument_changes_the_numbers_and_they_still_add_up(
+    page, serve_runs, tmp_path, tiny_config
+):
+    run = vitrail.run(tiny_config(**SHAPE), tmp_path / "runs" / "myth")
+    personalize(run, run.sites[0], epochs=5, lr=0.01)  # else personal and global are the same
+    served = serve_runs(tmp_path / "runs")
+    page.get(served.access.link)
+    draw = np.random.default_rng(1)
+    for name in ("first", "second", "third"):
+        pixels = draw.integers(0, 256, (48, 48, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{name}.png")
+    open_ask(page, served)
+    seen = []
+
+    def argue(act, *, changes=True):
+        """Do something and wait; what is printed must be new, and add up."""
+        after_change(page, act)
+        wait(page, lambda: page.find_element("id", "answer").get_attribute("aria-busy") == "false")
+        wait(page, lambda: not page.find_elements("css selector", "[data-again]"))
+        parts = check_sum(page)
+        assert (parts not in seen) is changes, page.current_url
+        seen.append(parts)
+
+    def choose(field, file):
+        page.find_element("id", field).send_keys(str(tmp_path / f"{file}.png"))
+
+    def set_pull(value):
+        script = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))"
+        page.execute_script(script, page.find_element("id", "pull"), value)
+
+    how, model = (Select(page.find_element("id", name)) for name in ("how", "model"))
+    argue(lambda: choose("file", "first"))
+    argue(page.find_element("id", "add").click)  # filled from around
+    argue(lambda: how.select_by_value("cover"))
+    argue(lambda: how.select_by_value("paste"), changes=False)  # from nothing yet: as it was
+    argue(lambda: choose("paste", "second"))
+    assert "how=paste" in page.current_url and "paste=up-" in page.current_url
+    off = page.find_element("css selector", "[data-off]")
+    key = off.get_attribute("data-off")
+    argue(off.click)
+    assert f"without={key}" in page.current_url
+    argue(page.find_element("css selector", f"[data-on='{key}']").click, changes=False)
+    argue(lambda: set_pull("0"))
+    argue(lambda: set_pull("2"))
+    kinds = [option.get_attribute("value") for option in model.options]
+    assert set(kinds) == {"global", "personal", "local"}
+    for kind in kinds[1:]:
+        argue(lambda kind=kind: model.select_by_value(kind))
+    argue(lambda: choose("other", "third"), changes=False)  # beside the first, which stays
+    both = page.find_elements("css selector", "#answer .chances")
+    shares = [[float(e.text.rstrip(" %")) for e in one.find_elements("class name", "share")]
+              for one in both]  # fmt: skip
+    assert len(shares) == 2 and shares[0] != shares[1]
+    for chances in shares:
+        assert abs(sum(chances) - 100) < 0.3  # three classes, each rounded to a tenth
+    check_downloads(page, served)
+    check_quiet(page, served)
+
+
+def check_downloads(page, served):
+    """All four files open, and the drawing prints the numbers of the page."""
+    links = [e.get_attribute("href") for e in page.find_elements("css selector", ".downloads a")]
+    assert [link.split("?")[0].rpartition(".")[2] for link in links] == [
+        "json",
+        "csv",
+        "png",
+        "svg",
+    ]
+    parts, total = read_sum(page)
+    answers = [httpx.get(link, headers=served.headers, timeout=60) for link in links]
+    assert [a.status_code for a in answers] == [200] * 4
+    drawing = ElementTree.fromstring(answers[3].text)
+    texts = [e.text for e in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    for value in (*parts, total):
+        assert f"{value:.3f}".replace("-", "\N{MINUS SIGN}") in texts
 
 
 def test_all_of_it_by_keyboard(page, served):
@@ -236,7 +318,6 @@ def test_a_region_is_drawn_by_hand_and_an_image_is_unticked(page, served, live_r
 
 
 def test_a_scan_is_an_image_too(served, live_runs):
-    import httpx
     import pydicom
     from pydicom.dataset import FileMetaDataset
     from pydicom.uid import ExplicitVRLittleEndian, generate_uid

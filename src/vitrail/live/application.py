@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from vitrail.errors import VitrailError
-from vitrail.live import ask_page, watch_page
+from vitrail.live import answer_files, ask_page, watch_page
 from vitrail.live.catalog import Catalog, LiveRun
 from vitrail.live.form_fields import MOST_FORM
 from vitrail.live.guard import Access, Guard
@@ -206,17 +206,20 @@ def _answer_download(live: Live, request: Request, run: LiveRun) -> Response:
     if kind == "json":
         return _to_json(json.dumps(answer.to_json()))
     if kind == "csv":
-        return Response(ask_page.write_evidence_csv(answer), media_type="text/csv")
+        return Response(answer_files.write_evidence_csv(answer), media_type="text/csv")
     if kind == "png":
-        return Response(ask_page.write_seen_png(answer), media_type=PNG)
-    raise VitrailError("there is json, csv and png")
+        return Response(answer_files.write_seen_png(answer), media_type=PNG)
+    if kind == "svg":
+        _, image = ask_page.open_linked_image(run, live.uploads, asked.image)
+        return Response(answer_files.write_answer_svg(image, asked, answer), media_type=SVG)
+    raise VitrailError("there is json, csv, png and svg")
 
 
 def _answer_image(live: Live, request: Request, run: LiveRun) -> Response:
     image = request.query_params.get("image", "")
     _, opened = ask_page.open_linked_image(run, live.uploads, image)
     headers = {"x-size": f"{opened.size[1]},{opened.size[0]}"}
-    return Response(ask_page.write_shown_png(opened), media_type=PNG, headers=headers)
+    return Response(answer_files.write_shown_png(opened), media_type=PNG, headers=headers)
 
 
 def _answer_figure(request: Request, run: LiveRun) -> Response:

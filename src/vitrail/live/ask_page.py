@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import replace
 
 import numpy as np
-from PIL import Image
 
 from vitrail.errors import DataError, RunError
 from vitrail.explain.evidence import OTHER, Contribution
@@ -150,7 +147,7 @@ def _render_controls(live: LiveRun, asked: LinkedQuestion) -> Html:
 def render_answer(live: LiveRun, asked: LinkedQuestion, answer: Answer) -> Html:
     """The part of the page that follows every change; its data tell the script what to draw."""
     entry = answer.evidence[0]
-    marks = _draw_marks(answer, asked)
+    marks = draw_marks(answer, asked)
     asker = live.choose_asker(asked.model)
     is_soon = live.calibrate_soon(asker)
     patches = live.find_patches(asker) if answer.has_parts else Patches("")
@@ -161,7 +158,7 @@ def render_answer(live: LiveRun, asked: LinkedQuestion, answer: Answer) -> Html:
             href=f"{live.address}/answer.{kind}?{asked.to_query()}",
             download="",
         )
-        for kind in ("json", "csv", "png")
+        for kind in ("json", "csv", "png", "svg")
     ]
     return join(
         [
@@ -317,7 +314,7 @@ def _render_off(asked: LinkedQuestion) -> Html | None:
     return join([el("h2", "Switched off"), el("ul", *buttons, class_="regions")])
 
 
-def _draw_marks(answer: Answer, asked: LinkedQuestion) -> Html:
+def draw_marks(answer: Answer, asked: LinkedQuestion) -> Html:
     """Boxes of parts and painted regions in the coordinates of the original."""
     height, width = answer.size
     shapes: list[Html] = []
@@ -369,35 +366,6 @@ def render_comparison(live: LiveRun, name: str, image: OpenedImage, answer: Answ
         ),
         class_="compare",
     )
-
-
-def write_evidence_csv(answer: Answer) -> str:
-    """The evidence as a table."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["class", "probability", "part", "score", "weight", "contribution", "box"])
-    for entry in answer.evidence:
-        share = answer.probabilities[entry.label]
-        for row in entry.contributions:
-            box = "" if row.box is None else " ".join(map(str, row.box))
-            name = f"'{entry.name}" if entry.name[:1] in "=+-@" else entry.name
-            writer.writerow([name, share, row.part, row.score, row.weight, row.contribution, box])
-    return out.getvalue()
-
-
-def write_seen_png(answer: Answer) -> bytes:
-    """What the model saw, as PNG."""
-    buffer = io.BytesIO()
-    image_from_array(answer.seen).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def write_shown_png(image: OpenedImage) -> bytes:
-    """The image as the page shows it."""
-    buffer = io.BytesIO()
-    picture: Image.Image = image.shown
-    picture.save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def describe_error(error: Exception) -> Html:
