@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from vitrail.child_python import build_command, build_environment
 from vitrail.errors import ConfigError, RunError, VitrailError
 from vitrail.files import write_json
 from vitrail.live.catalog import LiveRun
@@ -276,8 +276,11 @@ def answer_remedy(_: Request, live: LiveRun) -> Response:
     folder.parent.mkdir(exist_ok=True)
     with (folder.parent / "weigh.log").open("wb") as out:
         subprocess.Popen(
-            [sys.executable, "-m", "vitrail", "run", str(live.path / "config.toml"), "--quiet",
-             "--out", str(folder), "--debias", str(live.path / DECIDED), "--remedy", "weigh"],
+            build_command(
+                "vitrail", "run", str(live.path / "config.toml"), "--quiet", "--out", str(folder),
+                "--debias", str(live.path / DECIDED), "--remedy", "weigh",
+            ),
+            env=build_environment(),
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
         )  # fmt: skip
     return HTMLResponse("")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any
 
+from vitrail.child_python import build_command, build_environment
 from vitrail.engine.federation import SERVER
 from vitrail.engine.storage.run_end import describe_continuation
 from vitrail.engine.storage.server_words import read_command
@@ -242,7 +242,8 @@ def resume_run(live: LiveRun) -> None:
     log = live.path / "resume.log"
     with log.open("ab") as out:
         subprocess.Popen(  # the same as typing it
-            [sys.executable, "-m", "vitrail", *words],
+            build_command("vitrail", *words),
+            env=build_environment(),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,

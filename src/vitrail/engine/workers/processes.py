@@ -16,6 +16,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from vitrail.child_python import build_command, build_environment
 from vitrail.config.schema import Run
 
 _PATIENCE = 5.0
@@ -43,11 +44,10 @@ class WorkerProcess:
     def start(cls) -> WorkerProcess:
         """`python -m`, so that a notebook or a script without a main guard may start it."""
         ours, theirs = socket.socketpair()
-        paths = os.pathsep.join(p for p in sys.path if p)
         process = subprocess.Popen(
-            [sys.executable, "-m", "vitrail.engine.workers.worker", str(theirs.fileno())],
+            build_command("vitrail.engine.workers.worker", str(theirs.fileno())),
             pass_fds=(theirs.fileno(),),
-            env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+            env=build_environment(OMP_NUM_THREADS="1"),
             stdin=subprocess.DEVNULL,
         )
         theirs.close()

@@ -180,7 +180,7 @@ class FleetLink:
         state, run = self.server.state, self.server.run_id
         session = state.start_session(run)
         bare = remove_content_from_message(message)
-        _, missing = state.store_message_and_object_tree(bare, tree, session)
+        _, missing = state.leave_message(bare, tree, session)
         for object_id in missing:
             state.store_object(run, session, object_id, objects[object_id])
         return str(message.metadata.message_id)

@@ -6,11 +6,11 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vitrail.child_python import build_command, build_environment
 from vitrail.engine.workers.byte_frames import ChannelClosedError, receive_frame, send_frame
 from vitrail.errors import RunError
 
@@ -61,14 +61,13 @@ class ResidentProcess:
             "parent": os.getpid(),
         }
         self.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        paths = os.pathsep.join(path for path in sys.path if path)
         module = "vitrail.flower.site.resident"
         handle = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(handle, "ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno()), json.dumps(settings)],
+                build_command(module, str(theirs.fileno()), json.dumps(settings)),
                 pass_fds=(theirs.fileno(),),
-                env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+                env=build_environment(OMP_NUM_THREADS="1"),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

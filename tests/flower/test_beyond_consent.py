@@ -1,0 +1,109 @@
+"""What a registered site, a coordinator and the giver of a folder tried beyond what they may."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import Message
+from flwr.common.constant import SUPERLINK_NODE_ID
+from tests.flower.test_hostile_nodes import announce, ask_hostile, fleet, push  # noqa: F401
+
+from vitrail.audit.detection.class_summary import ClassSummary
+from vitrail.engine.tasks import MissingReply
+from vitrail.engine.workers.processes import WorkerProcess
+from vitrail.flower.carrier import pack_message, wrap_bytes
+from vitrail.flower.coordinator.coordinate import run_federation
+from vitrail.flower.envelope import seal, unseal
+from vitrail.flower.site.resident_process import ResidentLostError, ResidentProcess
+
+pytestmark = pytest.mark.timeout(300)
+PARTS = {"backbone": "small-cnn", "width": 4, "prototypes": {"per_class": 2, "depth": 8}}
+
+
+def make_order(run: int, to: int, number: int) -> Message:
+    """A message of a site that says it comes from the coordinator."""
+    order = Message(wrap_bytes(bytes(1000) + bytes([number])), to, "train", ttl=3600.0)
+    order.metadata.__dict__["_run_id"] = run
+    order.metadata.__dict__["_src_node_id"] = SUPERLINK_NODE_ID
+    return order
+
+
+@pytest.mark.parametrize("to_itself", [True, False])
+def test_a_site_sends_no_message_in_the_coordinators_name(to_itself, fleet, tmp_path):  # noqa: F811
+    """To the coordinator it would fill its disk; to another node it would be obeyed there."""
+    server = fleet[0]
+    north = next(node for node, name in server.names.items() if name == "north")
+    taken: list[int] = []
+
+    def act(connection, received) -> None:
+        run = received.metadata.run_id
+        server.state.activate_node(north, 30.0)  # it is there too
+        for number in range(4):
+            order = make_order(run, SUPERLINK_NODE_ID if to_itself else north, number)
+            tree, objects = pack_message(order)
+            pushed = announce(connection, order, tree)
+            taken.append(len(pushed.objects_to_push))
+            for name, content in objects.items():
+                push(connection, run, pushed.session_id, name, content)
+
+    assert ask_hostile(fleet, tmp_path, act) == [("east", MissingReply("it was too late"))]
+    assert taken == [0, 0, 0, 0]
+    assert list(server.state.object_store.folder.rglob("*")) == []
+    assert not server.state.message_ins_store
+
+
+def test_a_site_compares_along_one_set_of_directions(birds, tmp_path):
+    """A coordinator that makes up other means each time, or other sites, would learn features one
+    by one."""
+    run = {**birds.terms["run"], "rounds": 1, "local_reference": True}
+    terms = {"method": {"name": "myth-gm"}, "model": PARTS, "run": run}
+    loop = birds.loop(tmp_path)
+    ask, told = loop.ask, []
+
+    def curious(sites, make_message, patience):
+        for site in sites:
+            letter = unseal(make_message(site))
+            if letter.kind == "compare" and site == "north":
+                for sign, more in ((1, 20), (1, 0), (-1, 0)):
+                    tables = {**letter.body["tables"]}
+                    west = ClassSummary.from_json(tables["west"]["summary"])
+                    made_up = replace(west, means=sign * west.means)
+                    tables["west"] = {"summary": made_up.to_json()}
+                    tables |= {f"site-{i}": tables["west"] for i in range(more)}
+                    body = {**letter.body, "tables": tables}
+                    raw = seal("compare", letter.run, site, body)
+                    told.append(unseal(loop.stations["north"].answer(raw)))
+        yield from ask(sites, make_message, patience)
+
+    loop.ask = curious
+    run_federation(loop, birds.coordinator(**terms), tmp_path / "run", 3)
+    assert [letter.kind for letter in told] == ["error", "compare", "compare"]
+    assert told[1].body["histograms"]["counts"] == told[2].body["histograms"]["counts"]
+    ledger = next(tmp_path.glob("at-north/runs/*/sites/north/ledger.jsonl")).read_text()
+    assert ledger.count("audit histograms") == 1
+
+
+def start_worker(folder: Path) -> None:
+    WorkerProcess.start().end()
+
+
+def start_resident(folder: Path) -> None:
+    missing, log = folder / "none.toml", folder / "resident.log"
+    with pytest.raises(ResidentLostError):
+        ResidentProcess(missing, None, False, log, lambda _: None).start()
+
+
+@pytest.mark.parametrize("start", [start_worker, start_resident])
+def test_no_process_takes_code_from_the_folder_it_is_started_in(start, tmp_path, monkeypatch):
+    """Whoever reads a folder often stands in it; `python -m` would look there first."""
+    (tmp_path / "struct.py").write_text("open('ran', 'w').close()\nraise SystemExit(3)\n")
+    monkeypatch.setattr("sys.path", [path for path in sys.path if path])  # as commands have it
+    monkeypatch.chdir(tmp_path)
+    start(tmp_path)
+    assert not (tmp_path / "ran").exists()
