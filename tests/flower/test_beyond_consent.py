@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +15,16 @@ pytest.importorskip("flwr")
 from flwr.app import Message
 from flwr.common.constant import SUPERLINK_NODE_ID
 from tests.flower.test_hostile_nodes import announce, ask_hostile, fleet, push  # noqa: F401
+from tests.live.test_malformed import make_client
 
+import vitrail
 from vitrail.audit.detection.class_summary import ClassSummary
 from vitrail.engine.tasks import MissingReply
 from vitrail.engine.workers.processes import WorkerProcess
 from vitrail.flower.carrier import pack_message, wrap_bytes
 from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.envelope import seal, unseal
+from vitrail.flower.ports import find_free_port
 from vitrail.flower.site.resident_process import ResidentLostError, ResidentProcess
 
 pytestmark = pytest.mark.timeout(300)
@@ -107,3 +112,54 @@ def test_no_process_takes_code_from_the_folder_it_is_started_in(start, tmp_path,
     monkeypatch.chdir(tmp_path)
     start(tmp_path)
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.fixture
+def foreign(tiny_config, tmp_path, monkeypatch):
+    """A run folder of somebody else, which names a plug-in, and what is there once it ran."""
+    monkeypatch.delenv("VITRAIL_ALLOW_PLUGINS", raising=False)
+    run = vitrail.run(tiny_config(run={"rounds": 1}), tmp_path / "runs" / "run").path
+    marker = tmp_path / "executed"
+    (run / "evil.py").write_text(f"open({str(marker)!r}, 'w').close()\nraise SystemExit(3)\n")
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("plugins = []", 'plugins = ["evil.py"]'))
+    (run / "other.toml").write_text(
+        '[data]\nclasses = ["a", "b"]\nimage_size = 32\nchannels = 3\n'
+        '[model]\nbackbone = "small-cnn"\n[run]\nplugins = ["evil.py"]\n'
+    )
+    (run / "server" / "finished").unlink()
+    entry = {"site": "site0", "classes": [{"class": "0", "verdict": "biased"}]}
+    (run / "audit-decided.json").write_text(json.dumps({"sites": [entry]}))
+    return run, marker
+
+
+@pytest.mark.parametrize(
+    "words",
+    [None, ["other.toml", "--out", "new"], ["config.toml", "--out", ".", "--allow-plugins"]],
+)
+def test_no_button_of_a_live_page_runs_code_of_a_foreign_folder(words, foreign, monkeypatch):
+    """The remedy reads the folder's configuration; going on says words that lie in the folder."""
+    run, marker = foreign
+    started: list[subprocess.Popen] = []
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1]
+    )
+    client = make_client(run.parent)
+    if words is None:
+        client.post("/run/runs.run/remedy")
+    else:
+        (run / "server" / "flower.json").write_text("run")
+        serve = ["flower", "server", "--insecure", "--sites", "1"]
+        serve += ["--port", str(find_free_port()), *words]
+        (run / "server" / "command.json").write_text(json.dumps(serve))
+        monkeypatch.chdir(run)
+        client.post("/run/runs.run/resume")
+    for process in started:
+        process.wait(120)
+    assert not marker.exists()
+    if started:
+        said = "".join(log.read_text() for log in (*run.glob("*.log"), *run.glob("remedies/*.log")))
+        assert "names a plug-in" in said
+    else:
+        assert words and "--allow-plugins" in words

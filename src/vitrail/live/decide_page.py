@@ -31,6 +31,7 @@ from vitrail.live.form_fields import (
     stamp_now,
 )
 from vitrail.live.layout import render_live_page
+from vitrail.registry import FOLDER_WORDS
 from vitrail.report.charts.scale import format_percent, format_value
 from vitrail.report.charts.verdict_signs import draw_verdict
 from vitrail.report.html import Html, el, join
@@ -280,7 +281,7 @@ def answer_remedy(_: Request, live: LiveRun) -> Response:
                 "vitrail", "run", str(live.path / "config.toml"), "--quiet", "--out", str(folder),
                 "--debias", str(live.path / DECIDED), "--remedy", "weigh",
             ),
-            env=build_environment(),
+            env=build_environment(**FOLDER_WORDS),
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
         )  # fmt: skip
     return HTMLResponse("")

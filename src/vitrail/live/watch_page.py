@@ -17,6 +17,7 @@ from vitrail.errors import RunError, VitrailError
 from vitrail.live.catalog import Catalog, LiveRun
 from vitrail.live.layout import render_live_page
 from vitrail.live.plan_page import describe_draft
+from vitrail.registry import FOLDER_WORDS
 from vitrail.report.blocks import Figure
 from vitrail.report.charts.chart_lines import Series, draw_lines
 from vitrail.report.charts.drawing import Drawing
@@ -243,7 +244,7 @@ def resume_run(live: LiveRun) -> None:
     with log.open("ab") as out:
         subprocess.Popen(  # the same as typing it
             build_command("vitrail", *words),
-            env=build_environment(),
+            env=build_environment(**FOLDER_WORDS),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,

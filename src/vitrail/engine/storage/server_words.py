@@ -24,4 +24,5 @@ def read_command(folder: Path) -> list[str]:
     except (OSError, ValueError):
         return []
     is_command = isinstance(words, list) and all(isinstance(word, str) for word in words)
-    return words if is_command and words[:2] == _HEAD else []
+    is_known = is_command and words[:2] == _HEAD and "--allow-plugins" not in words
+    return words if is_known else []  # that permission is a user's to give, never a folder's
