@@ -25,7 +25,11 @@ from vitrail.flower.carrier import pack_message, wrap_bytes
 from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.envelope import seal, unseal
 from vitrail.flower.ports import find_free_port
+from vitrail.flower.run_terms import make_terms, resolve_terms
 from vitrail.flower.site.resident_process import ResidentLostError, ResidentProcess
+from vitrail.flower.site.site_events import open_events
+from vitrail.flower.site.site_server import SiteServer
+from vitrail.flower.versions import list_versions
 
 pytestmark = pytest.mark.timeout(300)
 PARTS = {"backbone": "small-cnn", "width": 4, "prototypes": {"per_class": 2, "depth": 8}}
@@ -163,3 +167,16 @@ def test_no_button_of_a_live_page_runs_code_of_a_foreign_folder(words, foreign, 
         assert "names a plug-in" in said
     else:
         assert words and "--allow-plugins" in words
+
+
+def test_terms_that_nobody_agreed_to_fill_no_disk(birds, tmp_path):
+    """A refusal names what it refuses; a megabyte of it would stand in the site's events."""
+    north = SiteServer(birds.home("north", tmp_path, yes=False), seeded=True)
+    terms = make_terms(resolve_terms(birds.coordinator()).config)
+    terms["model"]["backbone"] = "\x1b[2J" + "x" * 2**20
+    hello = {"terms": terms, "versions": list_versions()}
+    assert unseal(north.answer(seal("hello", "run", "north", hello))).kind == "error"
+    kept = [path for path in north.config.folder.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in kept) < 2**16
+    events = open_events(north.config).read()
+    assert events and "\x1b" not in str([event["why"] for event in events])

@@ -39,7 +39,11 @@ def parse_log_format(word: str) -> LogFormat:
 def make_event(kind: str, text: str, facts: Mapping[str, Any]) -> Event:
     """An event that happens now."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    known = {name: value for name, value in facts.items() if value is not None}
+    known = {
+        name: clean_text(value) if isinstance(value, str) else value  # it may be from the wire
+        for name, value in facts.items()
+        if value is not None
+    }
     return {"time": stamp, "event": kind, **known, "text": clean_text(text)}
 
 
