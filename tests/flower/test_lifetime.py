@@ -64,7 +64,7 @@ def test_two_runs_spend_more_than_one_and_a_planned_one_is_forecast(birds, tmp_p
 def test_a_run_without_a_proof_leaves_no_bound(birds, tmp_path):
     configs = play(birds, tmp_path / "homes", tmp_path / "one")
     play(birds, tmp_path / "homes", tmp_path / "two", release=None)
-    assert spend_on(configs["east"]) == [float("inf")]
+    assert set(spend_on(configs["east"])) == {float("inf")}
     assert "no bound" in CliRunner().invoke(app, ["budget", str(configs["east"].file)]).output
 
 
@@ -178,7 +178,7 @@ def test_images_that_come_after_a_kill_before_the_pins_are_counted(birds, tmp_pa
     server = open_again()
     assert unseal(server.answer(hello)).kind == "hello"
     train = len(server._current[1].federation.sites["east"].train)
-    counted = LifetimeLedger(config).count_images("abc")
+    counted, _ = LifetimeLedger(config).count_images("abc")
     assert before.keys.total() < train == counted.total()
     assert unseal(open_again().answer(hello)).kind == "hello"  # pinned now: nothing is added
     assert len(LifetimeLedger(config).list_runs()) == 2

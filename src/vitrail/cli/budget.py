@@ -26,7 +26,7 @@ def budget(
     force: Force = False,
 ) -> None:
     """Show what all runs have spent on a site's images, on which, and what a planned run costs."""
-    from vitrail.flower.site.lifetime_forecast import format_epsilon
+    from vitrail.flower.site.lifetime_forecast import describe_unmatched, format_epsilon
     from vitrail.flower.site.lifetime_ledger import LifetimeLedger
     from vitrail.flower.site.site_config import SiteConfig
 
@@ -59,9 +59,14 @@ def budget(
     for line in lines:
         named = f"{line['images']} images or patients: epsilon {line['epsilon']}"
         typer.echo(f"{named} ({line['runs']})")
+    unmatched = describe_unmatched(list(dict.fromkeys(r.run for r in runs if r.unmatched)))
+    for note in unmatched:
+        typer.echo(note)
     planned = None if terms is None else _show_plan(config, terms)
     if json is not None:
-        write_json(json, {"delta": delta, "shares": lines, "planned": planned})
+        write_json(
+            json, {"delta": delta, "shares": lines, "planned": planned, "unmatched": unmatched}
+        )
         print_note(f"written: {json}")
 
 

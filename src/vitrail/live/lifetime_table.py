@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def render_lifetime(site: SiteConfig) -> Html:
     """Every run at the site with its epsilon, and the most that was spent on one image."""
-    from vitrail.flower.site.lifetime_forecast import format_epsilon
+    from vitrail.flower.site.lifetime_forecast import describe_unmatched, format_epsilon
     from vitrail.flower.site.lifetime_ledger import LifetimeLedger
 
     ledger, delta = LifetimeLedger(site), site.policy.lifetime_delta
@@ -46,7 +46,8 @@ def render_lifetime(site: SiteConfig) -> Html:
     allowed = "the policy sets no limit" if limit is None else f"the policy allows {limit:g}"
     total = f"The most that was spent on one image is epsilon {format_epsilon(most)}; {allowed}."
     wide = el("div", table, class_="wide", role="region", tabindex="0", aria_label="Runs so far")
-    return el("div", wide, el("p", total))
+    notes = describe_unmatched(list(dict.fromkeys(run.run for run in runs if run.unmatched)))
+    return el("div", wide, el("p", total), *(el("p", note, class_="note") for note in notes))
 
 
 def list_forecast(site: SiteConfig, loaded: Loaded, federation: Federation) -> list[str]:

@@ -50,6 +50,15 @@ class Spending:
             (*self.groups, *other.groups),
         )
 
+    def leave_out(self, earlier: Spending) -> Spending:
+        """What came since: ledgers only grow, so what was there earlier comes first."""
+        return Spending(
+            self.events[len(earlier.events) :],
+            self.others[len(earlier.others) :],
+            self.bounded,
+            self.whole[len(earlier.whole) :],
+        )
+
     def take_group(self, size: int) -> Spending:
         """The same for `size` images together, as a patient has them in one run."""
         if size < 2:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from vitrail.data.original_bytes import read_original_bytes
 from vitrail.engine.federation import Federation
@@ -16,6 +19,7 @@ from vitrail.flower.site.lifetime_units import Share
 from vitrail.flower.site.policy import SitePolicy
 from vitrail.flower.site.policy_check import PolicyBreach
 from vitrail.flower.site.site_config import SiteConfig
+from vitrail.local.inputs import Rows
 from vitrail.release.accounting.promise import SERVER
 from vitrail.release.defenses.private import PrivateDefense
 from vitrail.release.lifetime_spending import Spending, plan_spending
@@ -39,7 +43,8 @@ class LifetimeForecast:
 
     def is_counted(self, run: str) -> bool:
         """Whether a run that has begun was counted with all of these images."""
-        return not Counter(self.keys.images) - self.ledger.count_images(run)
+        images, tested = self.ledger.count_images(run)
+        return not (Counter(self.keys.images) - images or Counter(self.keys.tested) - tested)
 
     def compute_spent(self, delta: float) -> float:
         """The most that was spent before on one image, or on all images of one patient."""
@@ -73,7 +78,8 @@ class LifetimeForecast:
         return [
             f"over all runs here: epsilon {told['spent']} is spent on {told['unit']}, "
             f"{told['with this run']} with this run, at delta {told['delta']:g}, against "
-            f"{told['against']}"
+            f"{told['against']}",
+            *describe_unmatched(list_unmatched(self.shares)),
         ]
 
     def describe(self, policy: SitePolicy) -> dict[str, Any]:
@@ -97,12 +103,30 @@ def format_epsilon(epsilon: float) -> str:
     return f"{epsilon:.4g}" if math.isfinite(epsilon) else "no bound"
 
 
+def list_unmatched(shares: Iterable[Share]) -> list[str]:
+    """Runs among those of some shares whose images nobody can recognize any more."""
+    names = (run.run for share in shares for run in share.runs if run.unmatched)
+    return list(dict.fromkeys(names))
+
+
+def describe_unmatched(runs: Sequence[str]) -> list[str]:
+    """Why some runs of older versions leave no bound on any image; nothing if there are none."""
+    if not runs:
+        return []
+    return [
+        f"an older version knew the images of {', '.join(runs)} by their pixels after resizing, "
+        "by which nobody can recognize them: these runs count for every image, without a bound"
+    ]
+
+
 def forecast_lifetime(config: SiteConfig, plan: Plan, federation: Federation) -> LifetimeForecast:
     """The forecast for the training images of a site."""
-    rows, images = federation.sites[config.name].train, federation.images_as_read
-    data, key = plan.config.data, derive_server_key(plan.config.run.seed).at("data")
-    originals = read_original_bytes(images, rows, data, config.file.parent, key)
-    keys = list_keys(images, rows, originals, config.secret())
+    parts = federation.sites[config.name]
+    rows, data = parts.train, plan.config.data
+    looked = parts.test if parts.push is None else np.union1d(parts.test, parts.push)
+    keys = _read_keys(config, plan, federation, rows).look_at(
+        _read_keys(config, plan, federation, np.setdiff1d(looked, rows))
+    )
     kept = [f.name for s in plan.stages for f in s.schema.up_kept]
     defenses = plan.defenses()
     spending = plan_spending(defenses, kept, config.name, len(rows))
@@ -110,3 +134,10 @@ def forecast_lifetime(config: SiteConfig, plan: Plan, federation: Federation) ->
     against = dict.fromkeys(d.against() for d in defenses if isinstance(d, PrivateDefense))
     shares = tuple(ledger.list_shares(keys))
     return LifetimeForecast(ledger, named, keys, spending, shares, tuple(against))
+
+
+def _read_keys(config: SiteConfig, plan: Plan, federation: Federation, rows: Rows) -> ImageKeys:
+    """What the ledger knows some images of a site by."""
+    images, key = federation.images_as_read, derive_server_key(plan.config.run.seed).at("data")
+    originals = read_original_bytes(images, rows, plan.config.data, config.file.parent, key)
+    return list_keys(images, rows, originals, config.secret())

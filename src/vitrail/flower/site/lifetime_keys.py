@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vitrail.data.image_set import ImageSet
 from vitrail.local.inputs import Rows
@@ -18,11 +18,25 @@ from vitrail.rng import Key
 
 @dataclass(frozen=True)
 class ImageKeys:
-    """A key for each image, which copies share, and the images of every patient that is known."""
+    """A key for each image, which copies share, and the images of every patient that is known.
+
+    `tested` are those of images that a run looks at and does not train on: figures about them
+    leave with a run that has no proof.
+    """
 
     images: tuple[str, ...] = ()
     patients: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     complete: bool = False  # whether it is known of every image whose it is
+    tested: tuple[str, ...] = ()
+
+    def look_at(self, others: ImageKeys) -> ImageKeys:
+        """These, in a run that looks at some others."""
+        names = sorted({*self.patients, *others.patients})
+        patients = {
+            name: tuple(sorted({*self.patients.get(name, ()), *others.patients.get(name, ())}))
+            for name in names
+        }
+        return replace(self, patients=patients, tested=others.images)
 
 
 def list_keys(images: ImageSet, rows: Rows, originals: Iterable[bytes], secret: Key) -> ImageKeys:

@@ -17,6 +17,7 @@ from vitrail.engine.data_pins import PINS_FILE
 from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.errors import RunError
 from vitrail.flower.site.lifetime_keys import ImageKeys
+from vitrail.flower.site.lifetime_lines import count_keys, is_recognized, list_known_keys
 from vitrail.flower.site.lifetime_units import RunSpending, Share, group_units
 from vitrail.flower.site.site_config import FAREWELL_FILE, SiteConfig
 from vitrail.release.ledger import Ledger
@@ -46,6 +47,7 @@ class LifetimeLedger:
                 "run": run,
                 "data": data,
                 "images": sorted(keys.images),
+                "tested": sorted(keys.tested),
                 "patients": dict(sorted(keys.patients.items())),
                 "against": list(against),
                 "plan": plan.to_json(),
@@ -64,29 +66,44 @@ class LifetimeLedger:
                     spent = read_spending(self._read_run(folder))
                     self.ledger.write({"kind": "over", "of": at, "spent": spent.to_json()})
 
-    def list_runs(self) -> list[RunSpending]:
-        """Every run, in the order in which they began."""
+    def list_runs(self, planned: ImageKeys | None = None) -> list[RunSpending]:
+        """Every run, in the order in which they began. Older ones may be recognized by the images
+        of a `planned` run."""
         self.check()
         lines = self._read()
         over = [line for line in lines if line["kind"] == "over"]
         ends = {line["of"]: Spending.read(line["spent"]) for line in over}
+        known = list_known_keys(lines, planned)
         runs = []
         for at, line in enumerate(lines):
             if line["kind"] == "begin":
-                keys = None if line["images"] is None else Counter(line["images"])
-                spending = ends[at] if at in ends else self._read_open(line)
+                if at in ends:
+                    spending = self._read_over(ends[at], at, line)
+                else:
+                    spending = self._read_open(line)
                 largest = 1 if "patients" in line else self._find_largest(line["run"])
-                if largest is None:  # nobody can say any more how many images a patient had
+                unmatched = not is_recognized(line, known)
+                if largest is None or unmatched:  # nobody can say any more which or how many
                     spending, largest = replace(spending, bounded=False), 1
                 more = (line.get("patients", {}), largest, tuple(line.get("against", ())))
+                keys = count_keys(line, spending.bounded)
                 run = RunSpending(line["run"], line["data"], keys, spending, at in ends, *more)
-                runs.append(run)
+                runs.append(replace(run, unmatched=unmatched))
         return runs
 
-    def count_images(self, run: str) -> Counter[str]:
-        """The images that were counted when a run began last."""
+    def count_images(self, run: str) -> tuple[Counter[str], Counter[str]]:
+        """The images that were counted when a run began last: trained on, and looked at."""
         begun = [x for x in self._read() if x["kind"] == "begin" and x["run"] == run]
-        return Counter(begun[-1]["images"] or () if begun else ())
+        last = begun[-1] if begun else {}
+        return Counter(last.get("images") or ()), Counter(last.get("tested") or ())
+
+    def _read_over(self, settled: Spending, at: int, line: Mapping[str, Any]) -> Spending:
+        """What a run had spent when it was over, and what left of it since: an audit's figures, or
+        a model that was lent, leave after the end."""
+        if not self._is_last(at, line["run"]):
+            return settled
+        now = read_spending(self._read_run(self.config.run_folder(line["run"]).path))
+        return settled.join(now.leave_out(settled))
 
     def _find_largest(self, run: str) -> int | None:
         """The most images of a patient in a run whose line of older versions does not say whose
@@ -102,7 +119,7 @@ class LifetimeLedger:
 
     def list_shares(self, planned: ImageKeys | None = None) -> list[Share]:
         """Images or patients by the runs they were in: those of a planned run, or of any."""
-        return group_units(self.list_runs(), planned)
+        return group_units(self.list_runs(planned), planned)
 
     def check(self) -> None:
         """Refuse a ledger that was changed, or put back to before a run that is here."""

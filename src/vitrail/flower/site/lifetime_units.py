@@ -28,6 +28,7 @@ class RunSpending:
     patients: Mapping[str, Sequence[str]] = field(default_factory=dict)
     largest: int = 1  # images behind a key of a run whose line does not say whose they are
     against: tuple[str, ...] = ()
+    unmatched: bool = False  # by keys that no image has any more: it counts for any
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,9 @@ def group_units(runs: Sequence[RunSpending], planned: ImageKeys | None = None) -
     grouped: dict[tuple[int, ...], list[str]] = {}
     for unit in asked:
         inside = tuple(
-            i for i, run in enumerate(runs) if run.keys is None or counts[i].get(unit, 0)
+            i
+            for i, run in enumerate(runs)
+            if run.keys is None or run.unmatched or counts[i].get(unit, 0)
         )
         grouped.setdefault(inside, []).append(unit)
     return [

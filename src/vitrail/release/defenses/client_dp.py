@@ -232,15 +232,18 @@ def round_within(
     like: Mapping[str, Tensor],
     clip: float,
 ) -> dict[str, Tensor]:
-    """`base` + `change` in the types of `like`; no rounding takes it further than `clip`."""
+    """`base` + `change` in the types of `like`; no rounding takes it further than `clip`. Where
+    that cannot be, as around a variance below 0 or no number, it is `base` as it came."""
     scale = 1.0
-    while True:
+    while scale:
         exact = {n: clamp_variance(n, base[n] + scale * t) for n, t in change.items()}
         sent = {n: t.to(like[n].dtype) for n, t in exact.items()}
         norm = compute_norm({n: t.double() - base[n] for n, t in sent.items()})
         if norm <= clip:
             return sent
-        scale = 0.0 if scale < 0.5 else scale * (clip / norm) * (1 - 2.0**-20)
+        short = scale * (clip / norm) * (1 - 2.0**-20)
+        scale = short if scale >= 0.5 and math.isfinite(norm) else 0.0
+    return {n: base[n].to(like[n].dtype) for n in change}
 
 
 def clamp_variance(name: str, tensor: Tensor) -> Tensor:
