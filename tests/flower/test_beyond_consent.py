@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,13 +15,16 @@ pytest.importorskip("flwr")
 
 from flwr.app import Message
 from flwr.common.constant import SUPERLINK_NODE_ID
+from tests.flower.conftest import Loop
 from tests.flower.test_hostile_nodes import announce, ask_hostile, fleet, push  # noqa: F401
 from tests.live.test_malformed import make_client
 
 import vitrail
 from vitrail.audit.detection.class_summary import ClassSummary
+from vitrail.data.shared_memory import SharedArray
 from vitrail.engine.tasks import MissingReply
 from vitrail.engine.workers.processes import WorkerProcess
+from vitrail.errors import DataError
 from vitrail.flower.carrier import pack_message, wrap_bytes
 from vitrail.flower.coordinator.coordinate import run_federation
 from vitrail.flower.envelope import seal, unseal
@@ -180,3 +184,30 @@ def test_terms_that_nobody_agreed_to_fill_no_disk(birds, tmp_path):
     assert sum(path.stat().st_size for path in kept) < 2**16
     events = open_events(north.config).read()
     assert events and "\x1b" not in str([event["why"] for event in events])
+
+
+def test_a_round_that_is_asked_again_hides_no_later_one(birds, tmp_path):
+    """A coordinator that repeats its first message would take the site's own figures away."""
+    stations = {s: SiteServer(birds.home(s, tmp_path)) for s in ("east", "north", "west")}
+    loop = Loop(stations)
+    ask, again = loop.ask, []
+
+    def repeating(sites, make_message, patience):
+        turns = [raw for name, raw in loop.asked if name == "north" and unseal(raw).kind == "turn"]
+        if len(turns) == 2 and not again:  # both rounds were played, and the closing turn comes
+            again.append(unseal(stations["north"].answer(turns[0])).kind)
+        yield from ask(sites, make_message, patience)
+
+    loop.ask = repeating
+    run_federation(loop, birds.coordinator(), tmp_path / "run", 3)
+    rows = next((tmp_path / "at-north" / "runs").iterdir()) / "metrics.jsonl"
+    played = [json.loads(line)["at"] for line in rows.read_text().splitlines()]
+    assert again == ["turn"] and {1, 2, 3} <= set(played), played
+
+
+def test_images_that_no_disk_holds_are_refused_before_one_is_decoded(tmp_path, monkeypatch):
+    """Terms choose the size of images; a file that is filled page by page fills the disk."""
+    monkeypatch.setenv("VITRAIL_CACHE", str(tmp_path))
+    size = shutil.disk_usage(tmp_path).free + 2**30
+    with pytest.raises(DataError, match="no room"):
+        SharedArray.zeros((size,), place="disk")

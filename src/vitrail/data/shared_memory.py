@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import shutil
 import tempfile
 import weakref
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ SITE_CACHE = "site-cache"
 
 _SHARE_OF_MEMORY = 4
 _UNKNOWN_MEMORY = 4 << 30
+_SPARE_DISK = 1 << 26  # what others on the same disk need to go on
 
 
 class _Map(mmap.mmap):
@@ -60,12 +62,12 @@ class SharedArray:
     ) -> SharedArray:
         """Zeros of a shape, in memory or in an unlinked file of the cache folder."""
         length = prod(shape) * np.dtype(dtype).itemsize
-        fd = (
-            _open_memory_file()
-            if choose_place(place, length) == "memory"
-            else _open_nameless_file(ensure_cache_folder())
-        )
-        return cls.from_descriptor(fd, shape, dtype)
+        if choose_place(place, length) == "memory":
+            return cls.from_descriptor(_open_memory_file(), shape, dtype)
+        folder = ensure_cache_folder()
+        if length > shutil.disk_usage(folder).free - _SPARE_DISK:  # it is filled page by page
+            raise _describe_no_room(length, "the disk of the cache folder is too full")
+        return cls.from_descriptor(_open_nameless_file(folder), shape, dtype)
 
     @classmethod
     def from_descriptor(cls, fd: int, shape: Sequence[int], dtype: npt.DTypeLike) -> SharedArray:
@@ -76,12 +78,7 @@ class SharedArray:
             return cls(_map(fd, length), shape, dtype)
         except (OSError, ValueError) as err:
             os.close(fd)
-            raise DataError(
-                f"there is no room for {length / 2**30:.1f} GiB of decoded images ({err})",
-                where="data.cache",
-                hint="Set a smaller data.image_size or data.limit, or point VITRAIL_CACHE at a "
-                "larger disk.",
-            ) from err
+            raise _describe_no_room(length, str(err)) from err
 
     @classmethod
     def adopt(cls, array: Array, place: Place = "auto") -> SharedArray:
@@ -102,6 +99,14 @@ class SharedArray:
         view = self.array.view()
         view.flags.writeable = False
         return view
+
+
+def _describe_no_room(length: int, why: str) -> DataError:
+    return DataError(
+        f"there is no room for {length / 2**30:.1f} GiB of decoded images ({why})",
+        where="data.cache",
+        hint="Set a smaller data.image_size or data.limit, or VITRAIL_CACHE to a larger disk.",
+    )
 
 
 def share(array: Array) -> SharedArray:

@@ -53,7 +53,10 @@ class SiteRun:
         self._save(values, Versions(), 0)
 
     def write_metrics(self, task: Task, reply: Reply, received: int, seconds: float) -> None:
-        """The site's own metrics: of a message that comes twice, the last."""
+        """The site's own metrics: of a message that comes twice, the last. One that comes after a
+        later round was played changes nothing: whoever sends it would hide that round here."""
+        if any(row["at"] > task.round for row in self.folder.lines()):
+            return
         journal = Journal(self.folder, self.plan)
         self.folder.cut_back(task.round - 1)
         report = RoundReport(task.round, [reply.update], accepted=(task.site,))
