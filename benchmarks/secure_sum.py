@@ -66,7 +66,8 @@ class TimedLink:
                     self.bytes[request.site] += len(json.dumps(message))
         return answers
 
-    def collect(self, requests):
+    def collect(self, requests, is_signed):
+        del is_signed  # sites of this process are believed
         total = Total(np.zeros(self.numbers, np.uint64))
         for site, request in requests.items():
             steps = self.sites[site]
