@@ -196,6 +196,7 @@ RULE_RUNS: dict[str, Sections] = {
     ),
     "grassmann-trimmed": merged(GRASP, method("fedgrasp", consensus="trimmed")),
     "grassmann-tangent": merged(GRASP, method("fedgrasp", consensus="tangent")),
+    "grassmann-thin": merged(GRASP, method("fedgrasp", consensus="thin")),
     "stiefel-plain": method("tesnet-stiefel", PARTS, align=False, **FEW),
 }
 RULE_ELSEWHERE = {  # rules that a method brings along

@@ -25,6 +25,7 @@ import vitrail
 KINDS = ("checkpoint", "state", "ledger", "metrics")
 LIBRARIES = ("torch", "numpy", "scipy", "pillow", "dp-accounting")  # whose figures go into results
 CLOCK = ("seconds",)  # what no two runs share
+LATER_COLUMNS = ("alignment_residual",)  # of the metrics: left out where nothing stands in them
 CHAIN = "chain"  # the hash of a ledger's line: it covers the seconds too
 FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile")
 PROJECTIONS = 3
@@ -53,7 +54,7 @@ def _cpuinfo(key: str) -> str:
 def measure(run: Path, sites: Mapping[str, Path] | None = None) -> dict[str, Any]:
     """Digests and sketch of a run; `sites` are the run folders of sites that have their own."""
     server, state = server_tensors(run), site_tensors(run, sites)
-    rows = vitrail.load(run).rows()
+    rows = [_drop_later_columns(row) for row in vitrail.load(run).rows()]
     ledgers = {
         path.parent.name: [_unchained(line) for line in path.read_text().splitlines()]
         for path in _of_sites(run, sites, "ledger.jsonl")
@@ -117,6 +118,11 @@ def _read(files: Iterable[tuple[str, Path]]) -> dict[str, torch.Tensor]:
         for prefix, path in files
         for name, tensor in load_file(path).items()
     }
+
+
+def _drop_later_columns(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the metrics without empty columns that came after most rows were recorded."""
+    return {k: v for k, v in row.items() if v is not None or k not in LATER_COLUMNS}
 
 
 def _timeless(value: Any) -> Any:
