@@ -69,7 +69,7 @@ def main():
     run = Run(paths[0])
     draw_contact_sheet(load_run_federation(run).images, out / "birds.png")
     print("[audit] did a site teach the others something that it should not know?", flush=True)
-    _, words = write_headline(audit(run))
+    _, words = write_headline(audit(run).to_json())
     print("[report]", flush=True)
     report = out / "report.html"
     write_text(report, compose(paths, Viewer()).html)

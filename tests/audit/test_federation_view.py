@@ -9,7 +9,7 @@ from vitrail.audit.counterfactual.effects import CoveringEffect
 from vitrail.audit.detection.strata import WithinGroups
 from vitrail.audit.federation_view import NULL, combine_audits
 from vitrail.audit.site_audit import Alarm, SiteAudit
-from vitrail.report.pages.audit_words import list_facts
+from vitrail.report.pages.audit_words import list_facts, list_findings
 
 IMAGES = {"a": 25, "b": 25}
 
@@ -149,11 +149,11 @@ def test_a_subspace_that_stands_apart_is_evidence_beside_the_verdict(finding):
     whole = combine_audits([site("x", found)], standings=away)
     (entry,) = whole.to_json()["sites"][0]["classes"]
     assert entry["subspace"] == {"distance": 0.5, "excess": 3.0} and entry["verdict"] == "clear"
-    told = dict(list_facts(whole, found))["Subspace of the class"]
+    (first,) = list_findings(whole.to_json())
+    told = dict(list_facts(whole.to_json(), first))["Subspace of the class"]
     assert "0.50" in told and "3.0 robust" in told
-    assert "Subspace of the class" not in dict(
-        list_facts(combine_audits([site("x", found)]), found)
-    )
+    alone = combine_audits([site("x", found)]).to_json()
+    assert "Subspace of the class" not in dict(list_facts(alone, list_findings(alone)[0]))
 
 
 def test_the_sentence_counts_in_points_and_has_no_minus_zero(finding):

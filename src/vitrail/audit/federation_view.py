@@ -10,7 +10,7 @@ from vitrail.audit.consensus import SubspaceDeviation
 from vitrail.audit.detection.contrast import SIGNIFICANCE_LEVEL, Verdict
 from vitrail.audit.finding import Finding
 from vitrail.audit.remedy_choice import list_remedies
-from vitrail.audit.site_audit import SiteAudit
+from vitrail.audit.site_audit import Alarm, SiteAudit
 
 if TYPE_CHECKING:
     from vitrail.audit.remedy_trial import RemedyTrial
@@ -55,12 +55,8 @@ class Audit:
 
     def find_affected_sites(self, finding: Finding) -> list[str]:
         """The site itself, and sites at which the shared model is worse at that class."""
-        affected = [finding.site]
-        for site in self.sites:
-            gap = site.alarm.by_class.get(finding.label, 0.0)
-            if site.site != finding.site and gap < -_SURE * site.alarm.error(finding.label):
-                affected.append(site.site)
-        return affected
+        alarms = {site.site: site.alarm for site in self.sites}
+        return [finding.site, *find_noticing_sites(alarms, *_make_key(finding))]
 
     def find_deviation(self, finding: Finding) -> SubspaceDeviation | None:
         """How far the site's subspace of the class is from the agreed one: evidence, no verdict."""
@@ -133,6 +129,15 @@ class Audit:
             "doubts": dict(self.doubts),
             **({} if self.trial is None else {"trial": self.trial.to_json()}),
         }
+
+
+def find_noticing_sites(alarms: Mapping[str, Alarm], origin: str, label: str) -> list[str]:
+    """The other sites at which the shared model is surely worse at a class than their own."""
+    return [
+        site
+        for site, alarm in alarms.items()
+        if site != origin and alarm.by_class.get(label, 0.0) < -_SURE * alarm.error(label)
+    ]
 
 
 def _make_key(finding: Finding) -> tuple[str, str]:

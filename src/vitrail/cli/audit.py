@@ -20,7 +20,7 @@ from vitrail.errors import ConfigError
 from vitrail.files import write_json, write_text
 from vitrail.report.figures.consensus_picture import describe_consensus
 from vitrail.report.pages.audit_page import ExampleCollector, render_audit_page
-from vitrail.report.pages.audit_words import find_leading, format_p_value
+from vitrail.report.pages.audit_words import format_p_value, list_doubted
 from vitrail.report.sections.audit_pictures import keep_audit
 from vitrail.runs.opened_run import Run
 
@@ -177,9 +177,9 @@ def _print(audited: Audit) -> None:
         typer.echo(f"{site.site:<{width}}  {result}{few}")
     for name, why in audited.doubts.items():
         typer.echo(f"what {name} told does not fit together: {why}")
-    worst = find_leading(audited)
-    if worst is not None:
-        typer.echo(f"\n{worst.sentence}\nWhat to do: {audited.action(worst)}.")
+    doubted = list_doubted(audited.to_json())
+    if doubted:
+        typer.echo(f"\n{doubted[0]['sentence']}\nWhat to do: {doubted[0]['action']}.")
     elif any(site.findings for site in audited.sites):
         typer.echo("\nNo bias seen.")
     else:

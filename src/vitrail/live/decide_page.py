@@ -35,9 +35,11 @@ from vitrail.registry import FOLDER_WORDS
 from vitrail.report.charts.scale import format_percent, format_value
 from vitrail.report.charts.verdict_signs import draw_verdict
 from vitrail.report.html import Html, el, join
+from vitrail.report.pages.audit_evidence import render_finding_picture
+from vitrail.report.pages.audit_words import format_p_value, list_findings
 from vitrail.report.pages.page_elements import draw_empty_frame
 from vitrail.report.run_record import AUDIT
-from vitrail.report.sections.audit_pictures import read_finding_pictures, render_finding_picture
+from vitrail.report.sections.audit_pictures import read_finding_pictures
 from vitrail.runs.opened_run import Run
 
 DECISIONS, DECIDED, REMEDIES = "decisions.jsonl", "audit-decided.json", "remedies"
@@ -81,12 +83,12 @@ def answer_audit(_: Request, live: LiveRun) -> Response:
     newest = {(d["site"], d["class"]): d for d in read_decisions(live.path)}
     entries = sorted(
         list_findings(audit),
-        key=lambda pair: (pair[1]["verdict"] == "clear", -float(pair[1].get("score") or 0)),
+        key=lambda entry: (entry["verdict"] == "clear", -float(entry.get("score") or 0)),
     )
     pictures = _draw_pictures(live)
     shown = [
-        _render_finding(live, site, entry, newest.get((site, entry["class"])), pictures)
-        for site, entry in entries[:_MOST]
+        _render_finding(live, entry, newest.get((entry["site"], entry["class"])), pictures)
+        for entry in entries[:_MOST]
     ]
     lead = el(
         "p",
@@ -119,11 +121,11 @@ def _draw_pictures(live: LiveRun) -> dict[tuple[str, str], Html]:
 
 def _render_finding(
     live: LiveRun,
-    site: str,
     entry: Mapping[str, Any],
     decision: Mapping[str, Any] | None,
     pictures: Mapping[tuple[str, str], Html],
 ) -> Html:
+    site = str(entry["site"])
     box = (decision or {}).get("box") or entry.get("box")
     side = int(live.run.card["image_size"])
     height = max(side, *(box[1::2] if box else [0]))
@@ -136,7 +138,7 @@ def _render_finding(
         decided = el("p", f"Decided by {words}{note}", class_="note")
     p = entry.get("p_value")
     facts = f"score {format_value(float(entry.get('score') or 0), 1)}"
-    facts += "" if p is None else f", p {format_value(float(p), 4)}"
+    facts += "" if p is None else f", p {format_p_value(float(p))}"
     verdict = (decision or entry)["verdict"]
     chosen = verdict if verdict in _VERDICTS else "suspect"  # what differs is undecided
     head = el("h2", draw_verdict(verdict, f"{entry['class']} at {site}"))
@@ -184,7 +186,7 @@ def answer_decide(request: Request, live: LiveRun) -> Response:
     if audit is None:
         raise RunError("nobody audited this run yet", where=live.name)
     about = read_first(fields, "site", 10_000), read_first(fields, "class", 10_000)
-    if about not in {(site, str(entry["class"])) for site, entry in list_findings(audit)}:
+    if about not in {(str(f["site"]), str(f["class"])) for f in list_findings(audit)}:
         raise ConfigError("the audit has no such finding", where=live.name)
     decide(
         live.path,
@@ -192,11 +194,6 @@ def answer_decide(request: Request, live: LiveRun) -> Response:
          "note": read_first(fields, "note", 2000), "by": by, "at": stamp_now()},
     )  # fmt: skip
     return RedirectResponse(f"{live.address}/audit", 303)
-
-
-def list_findings(audit: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Every finding with its site."""
-    return [(str(site["site"]), entry) for site in audit["sites"] for entry in site["classes"]]
 
 
 def _render_remedy(live: LiveRun) -> Html:

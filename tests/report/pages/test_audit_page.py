@@ -14,9 +14,10 @@ from vitrail.audit.federation_view import combine_audits
 from vitrail.audit.site_audit import Alarm, SiteAudit
 from vitrail.report.pages.audit_page import render_audit_page
 from vitrail.report.pages.audit_words import (
-    describe_readings,
     format_p_value,
+    list_doubted,
     list_facts,
+    render_readings,
     write_headline,
 )
 
@@ -89,7 +90,8 @@ def test_nothing_seen_is_no_proof_and_nothing_tested_says_so(finding):
     whole = combine_audits([site("north", skipped=("crow", "tit"))])
     page = text(render_audit(whole, ("crow", "tit")))
     assert "Nothing could be tested" in page and "crow, tit" in page
-    assert write_headline(whole) == ("differs", "Nothing could be tested")  # not a green ring
+    verdict, words = write_headline(whole.to_json())
+    assert verdict == "untested" and words.startswith("Nothing could be tested")  # no green ring
 
 
 def test_hostile_names_stay_text(finding):
@@ -136,10 +138,11 @@ def test_many_classes_are_summed_up_but_no_doubt_is_hidden(finding):
 
 def test_the_reading_that_numbers_support_is_shown_or_both_that_are_left(finding):
     shortcut = finding("n", "a", 3.0, 1e-7, without=0.1)
-    ((name, _, supported),) = describe_readings(shortcut)
-    assert name == "A shortcut" and supported
+    cards = render_readings(shortcut.reading)
+    assert cards.count("<h4>") == 1 and "A shortcut: what the numbers support" in cards
     unclear = finding("n", "a", 3.0, 1e-7, "place", without=0.5)
-    assert not any(reading[2] for reading in describe_readings(unclear))
+    cards = render_readings(unclear.reading)
+    assert cards.count("<h4>") == 2 and "support" not in cards
     page = text(render_audit(combine_audits([site("n", unclear)]), ("a",), [make_example(unclear)]))
     assert "no reading" in page and "look at these images at n" in page
 
@@ -176,5 +179,18 @@ def test_p_values_as_people_write_them(p, written_p):
 def test_those_who_noticed_are_named(finding):
     bad = finding("north", "crow", 3.0, 1e-7)
     other = SiteAudit("south", (), Alarm(-0.2, 0.01, {"crow": -0.6}, {"crow": 20}), ())
-    facts = dict(list_facts(combine_audits([site("north", bad), other]), bad))
+    whole = combine_audits([site("north", bad), other]).to_json()
+    facts = dict(list_facts(whole, list_doubted(whole)[0]))
     assert "south" in facts["Likely origin"] and "leave" in facts["What to do"]
+
+
+def test_a_site_that_lacks_what_others_have_is_not_the_one_to_speak_of(finding):
+    """The report's headline named it where the audit's page named the origin."""
+    lacks = replace(finding("south", "crow", 9.5, 1e-7, "place"), lacks=True)
+    origin = finding("north", "crow", 3.0, 1e-7, "place")
+    whole = combine_audits([site("south", lacks), site("north", origin)])
+    assert write_headline(whole.to_json()) == ("biased", "Bias found: crow at north")
+    assert whole.origin == "north"
+    first, second = list_doubted(whole.to_json())
+    assert "Likely origin" in dict(list_facts(whole.to_json(), first))
+    assert "Suspected" in dict(list_facts(whole.to_json(), second))

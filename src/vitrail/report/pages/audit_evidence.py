@@ -3,39 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from vitrail.audit.counterfactual.finding_pictures import ClassPrediction, FindingExample
-from vitrail.audit.finding import Finding
+from vitrail.audit.counterfactual.finding_pictures import FindingExample
 from vitrail.explain.evidence import Box
 from vitrail.report.html import Html, el, format_html, join
 from vitrail.report.pages.audit_units import render_unit_table
-from vitrail.report.pages.audit_words import NEITHER, describe_readings, format_percent
+from vitrail.report.pages.audit_words import format_percent, render_readings
 from vitrail.report.pages.page_elements import (
     draw_box,
     draw_empty_frame,
     draw_heat,
     draw_photo,
-    format_number,
-    image_from_tensor,
+    image_from_array,
     render_rows,
     store_photo,
 )
 
-MODEL_NAMES = {"local": "own model", "shared": "shared model"}
+_MODEL_NAMES = {"local": "own model", "shared": "shared model"}
+Prediction = tuple[str, float]  # class and probability
+
+
+@dataclass(frozen=True)
+class FindingPicture:
+    """One finding in pictures [C, H, W] of bytes; `answers` by picture and model."""
+
+    site: str
+    label: str
+    other: str
+    undone: str
+    region: Box | None
+    pictures: Mapping[str, Tensor]
+    answers: Mapping[str, Mapping[str, Prediction]]
+    maps: Mapping[str, tuple[Box, Tensor]]
+
+    @staticmethod
+    def from_example(example: FindingExample) -> FindingPicture:
+        """What a page shows of an example."""
+        finding = example.finding
+        return FindingPicture(
+            finding.site,
+            finding.label,
+            example.other_label,
+            finding.undone,
+            example.region,
+            {
+                name: (pixels.clamp(0, 1) * 255).round().to("cpu", torch.uint8)
+                for name, pixels in example.pictures.items()
+            },
+            {
+                name: {model: (p.predicted, p.probability) for model, p in said.items()}
+                for name, said in example.said.items()
+            },
+            {model: (seen.box, seen.map.float()) for model, seen in example.seen.items()},
+        )
 
 
 def render_finding(example: FindingExample, at: int, shown: bool, doubted: bool) -> Html:
     """The figures of a finding under a heading; `at` numbers it, `shown` allows pixels."""
     finding = example.finding
+    picture = FindingPicture.from_example(example) if shown else None
     return join(
         [
             el("h3", f"{finding.label}: what the models look at"),
             el("p", _write_sentences(example), class_="soft"),
-            _render_pictures(example, at) if shown else _render_places(example),
+            _render_places(example)
+            if picture is None
+            else render_finding_picture(picture, f"a{at}", enlarges=False),
             render_unit_table(finding),
-            _render_readings(finding) if doubted else None,
+            render_readings(finding.reading) if doubted else None,
         ]
     )
 
@@ -55,43 +95,43 @@ def _write_sentences(example: FindingExample) -> str:
 
 
 def _name_model(model: str) -> str:
-    return MODEL_NAMES.get(model, f"model of {model}")
+    return _MODEL_NAMES.get(model, f"model of {model}")
 
 
-def _render_pictures(example: FindingExample, at: int) -> Html:
-    """MyTH's figures 4 and 5 and the counterfactuals, on one typical image of the site."""
-    label = example.finding.label
-    size = _get_size(example)
+def render_finding_picture(picture: FindingPicture, name: str, *, enlarges: bool = True) -> Html:
+    """MyTH's figures 4 and 5 and the counterfactuals, on one typical image of the site.
+
+    `name` is that of the photographs in the page; a page without a script `enlarges` nothing.
+    """
+    height, width = picture.pictures["own"].shape[1:]
+    size = (int(height), int(width))
     stored = [
-        store_photo(f"a{at}{name}", image_from_tensor(pixels), size)
-        for name, pixels in example.pictures.items()
+        store_photo(f"{name}-{key}", image_from_array(pixels.permute(1, 2, 0).numpy()), size)
+        for key, pixels in picture.pictures.items()
     ]
-    mark = None if example.region is None else draw_box(example.region)
+    mark = None if picture.region is None else draw_box(picture.region)
+    label = f"an image of {picture.label}"
     figures = [
         _render_figure(
-            draw_photo(f"a{at}own", size, f"an image of {label} with the tested place", mark),
-            format_html("an image of {}, in the middle of its class by effect", el("b", label)),
-            example.said["own"],
+            draw_photo(f"{name}-own", size, f"{label} with the tested place", mark),
+            f"{label}, in the middle of its class by effect",
+            picture.answers["own"],
+            enlarges,
         )
     ]
-    for name, attention in example.seen.items():
-        label_text = f"where unit {attention.unit} of the {_name_model(name)} is active"
-        drawn = draw_photo(
-            f"a{at}own",
-            size,
-            label_text,
-            draw_box(attention.box),
-            draw_heat(attention.map, (0, 0, size[1], size[0])),
-        )
-        figures.append(_render_figure(drawn, f"{_name_model(name)}: its strongest part"))
-    other = example.other_label
-    for name, text in (
-        ("covered", f"the same image, the place {example.finding.undone}"),
-        ("other", f"an image of {other}"),
-        ("swapped", f"the same image of {other}, the place put in"),
+    for model, (box, map_) in picture.maps.items():
+        words = _name_model(model)
+        text = f"where the strongest part of the {words} is active"
+        heat = draw_heat(map_, (0, 0, size[1], size[0]))
+        drawn = draw_photo(f"{name}-own", size, text, draw_box(box), heat)
+        figures.append(_render_figure(drawn, f"{words}: its strongest part", {}, enlarges))
+    for shown, text in (
+        ("covered", f"the same image, the place {picture.undone}"),
+        ("other", f"an image of {picture.other}"),
+        ("swapped", f"the same image of {picture.other}, the place put in"),
     ):
-        drawn = draw_photo(f"a{at}{name}", size, text, None if name == "other" else mark)
-        figures.append(_render_figure(drawn, text, example.said[name]))
+        drawn = draw_photo(f"{name}-{shown}", size, text, None if shown == "other" else mark)
+        figures.append(_render_figure(drawn, text, picture.answers[shown], enlarges))
     return join([*stored, el("div", *figures, class_="looks")])
 
 
@@ -113,7 +153,8 @@ def _render_places(example: FindingExample) -> Html:
         ("other", f"an image of {example.other_label}"),
         ("swapped", "with the place put in"),
     ):
-        answers = [el("td", _format_answer(said)) for said in example.said[name].values()]
+        answers = [el("td", _format_answer(said.predicted, said.probability))
+                   for said in example.said[name].values()]  # fmt: skip
         rows.append(el("tr", el("th", text, scope="row"), *answers))
     heads = ("image", *(_name_model(name) for name in example.said["own"]))
     note = format_html(
@@ -130,26 +171,27 @@ def _compute_median_box(boxes: tuple[Box, ...]) -> Box:
 
 
 def _render_figure(
-    drawn: Html, caption: object, predictions: Mapping[str, ClassPrediction] | None = None
+    drawn: Html,
+    caption: str,
+    answers: Mapping[str, Prediction] | None = None,
+    enlarges: bool = False,
 ) -> Html:
     lines = [
-        el("div", el("span", _name_model(name)), el("span", _format_answer(said)), class_="answers")
-        for name, said in (predictions or {}).items()
+        el(
+            "div",
+            el("span", _name_model(name)),
+            el("span", _format_answer(*said)),
+            class_="answers",
+        )
+        for name, said in (answers or {}).items()
     ]
+    if enlarges:
+        drawn = el("button", drawn, type="button", class_="zoom", aria_label=f"Enlarge: {caption}")
     return el("figure", drawn, el("figcaption", caption, *lines))
 
 
-def _format_answer(prediction: ClassPrediction) -> str:
-    return f"{prediction.predicted} {format_number(100 * prediction.probability, 0)} %"
-
-
-def _render_readings(finding: Finding) -> Html:
-    cards = []
-    for name, text, supported in describe_readings(finding):
-        head = f"{name}: what the numbers support" if supported else name
-        cards.append(el("div", el("h4", head), text, class_="yes" if supported else None))
-    neither = el("p", NEITHER) if finding.reading == "open" else None
-    return join([neither, el("div", *cards, class_="readings")])
+def _format_answer(predicted: str, probability: float) -> str:
+    return f"{predicted} {format_percent(probability)}"
 
 
 def _get_size(example: FindingExample) -> tuple[int, int]:

@@ -9,16 +9,18 @@ from vitrail.audit.federation_view import Audit
 from vitrail.audit.finding import Finding
 from vitrail.audit.site_audit import SiteAudit
 from vitrail.audit.site_view import SiteView
+from vitrail.report.charts.scale import format_count
 from vitrail.report.charts.verdict_signs import draw_legend, draw_verdict
 from vitrail.report.document_page import render_page
 from vitrail.report.html import Html, el, format_html, join
 from vitrail.report.pages.audit_evidence import render_finding
 from vitrail.report.pages.audit_words import (
-    count_tested,
-    find_leading,
+    NO_PROOF,
+    AuditJson,
     format_p_value,
     format_percent,
-    list_facts,
+    list_doubted,
+    render_facts,
     write_headline,
 )
 from vitrail.report.pages.page_elements import format_number, render_rows
@@ -51,13 +53,13 @@ def render_audit_page(
     """One HTML document. Pixels of sites' images are in it only if they may be `shown`."""
     card = run.card
     whole = "personal model" if run.keeps_home else "global model"
-    audited = _format_count(len(audit.sites), "site")
+    audited = format_count(len(audit.sites), "site")
     about = (
         f"{card['method']} on {card['backbone']} · round {run.round} · {audited} audited of "
         f"{len(run.sites)}, each on its own images · shared model: the {whole}"
     )
-    trial = None if audit.trial is None else audit.trial.to_json()
-    body: list[Html | None] = [_render_summary(audit), render_trial(trial)]
+    kept = audit.to_json()
+    body: list[Html | None] = [_render_summary(kept), render_trial(kept.get("trial"))]
     if audit.doubts:
         body.append(_render_doubts(audit))
     if len(audit.sites) > 1:
@@ -69,36 +71,20 @@ def render_audit_page(
     return render_page(title, el("p", about, class_="soft"), body)
 
 
-def _render_summary(audit: Audit) -> Html:
+def _render_summary(audit: AuditJson) -> Html:
     verdict, headline = write_headline(audit)
-    finding = find_leading(audit)
     head = el("p", draw_verdict(verdict, headline), class_="headline")
-    if finding is None:
-        tests = count_tested(audit)
-        sentence = (
-            f"{_format_count(tests, 'test')}, one for each class of each site: at no place of the "
-            "image, nor in it as a whole, does a class stand out at one site as it does at no "
-            "other. That is no proof that there is no bias: weak marks and small sites are missed."
-            if tests
-            else "Every class at every site has too few images, or is the only one there."
-        )
+    if verdict == "untested":
+        sentence = "Every class at every site has too few images, or is the only one there."
         return el("section", head, el("p", sentence))
-    facts = [
-        item
-        for name, text in list_facts(audit, finding)
-        for item in (el("dt", name), el("dd", text))
-    ]
-    others = [
-        f
-        for s in audit.sites
-        for f in s.findings
-        if f is not finding and audit.verdict(f) != "clear"
-    ]
+    if verdict == "clear":
+        return el("section", head, el("p", NO_PROOF))
+    first, *others = list_doubted(audit)
     also = None
     if others:
-        listed = ", ".join(f"{f.label} at {f.site} ({audit.verdict(f)})" for f in others[:8])
+        listed = ", ".join(f"{f['class']} at {f['site']} ({f['verdict']})" for f in others[:8])
         also = el("p", f"Also: {listed}{' and more' if len(others) > 8 else ''}.", class_="note")
-    return el("section", head, el("dl", *facts, class_="facts"), also)
+    return el("section", head, render_facts(audit, first), also)
 
 
 def _render_doubts(audit: Audit) -> Html:
@@ -301,7 +287,3 @@ def _render_meaning(audit: Audit) -> Html:
     ]  # fmt: skip
     text = join(el("p", paragraph) for paragraph in paragraphs)
     return el("section", el("h2", "What the numbers mean"), text)
-
-
-def _format_count(count: int, singular: str, plural: str | None = None) -> str:
-    return f"{count} {singular if count == 1 else plural or singular + 's'}"

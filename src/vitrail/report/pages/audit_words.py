@@ -1,12 +1,18 @@
-"""What an audit found, in plain words."""
+"""What an audit found, in plain words, from its JSON: for its page, the report and the terminal."""
 
 from __future__ import annotations
 
-from vitrail.audit.detection.contrast import SIGNIFICANCE_LEVEL, Verdict
-from vitrail.audit.federation_view import Audit
-from vitrail.audit.finding import Finding
-from vitrail.report.html import Html, el, format_html
+from collections.abc import Mapping
+from typing import Any
+
+from vitrail.audit.detection.contrast import SIGNIFICANCE_LEVEL
+from vitrail.audit.federation_view import find_noticing_sites
+from vitrail.audit.site_audit import Alarm
+from vitrail.report.charts.scale import format_value
+from vitrail.report.html import Html, el, format_html, join
 from vitrail.report.pages.page_elements import format_number
+
+AuditJson = Mapping[str, Any]
 
 
 def format_p_value(p: float) -> str:
@@ -19,151 +25,187 @@ def format_percent(share: float) -> str:
     return f"{format_number(100 * share, 0)} %"
 
 
-def find_leading(audit: Audit) -> Finding | None:
-    """The finding to speak of first: the worst biased one, else the worst suspicion."""
-    doubted = [f for s in audit.sites for f in s.findings if audit.verdict(f) != "clear"]
-    return audit.worst or max(doubted, key=lambda f: f.score, default=None)
-
-
-def count_tested(audit: Audit) -> int:
-    """How many classes of how many sites were tested."""
-    return sum(len(site.findings) for site in audit.sites)
-
-
-def write_headline(audit: Audit) -> tuple[Verdict, str]:
-    """The verdict on the whole, and the sentence that says it."""
-    finding = find_leading(audit)
-    if finding is None:
-        if not count_tested(audit):  # which must not look like a clean bill
-            return "differs", "Nothing could be tested"
-        return "clear", f"No bias seen{_count_skipped(audit)}"
-    verdict = audit.verdict(finding)
-    if verdict == "biased":
-        return verdict, f"Bias found: {finding.label} at {finding.site}"
-    return verdict, f"Nothing biased, but a difference: {finding.label} at {finding.site}"
-
-
-def _count_skipped(audit: Audit) -> str:
-    skipped = sum(len(site.skipped) for site in audit.sites)
-    return f"; {skipped} more classes of sites had too few images" if skipped else ""
-
-
-def list_facts(audit: Audit, finding: Finding) -> list[tuple[str, Html]]:
-    """What, where, how sure, what follows: names and markup."""
-    local, shared = finding.covered["local"], finding.covered["shared"]
-    others = [site for site in audit.find_affected_sites(finding) if site != finding.site]
-    also_noticed = (
-        f" Also noticed at {', '.join(others)}, where the shared model is worse at this class "
-        "than their own."
-        if others
-        else ""
-    )
-    word = "Likely origin" if audit.verdict(finding) == "biased" else "Suspected"
+def list_findings(audit: AuditJson) -> list[dict[str, Any]]:
+    """All findings of an audit, each with its site."""
     return [
-        (word, format_html("{}.{}", el("b", finding.site), also_noticed)),
-        ("Class", el("b", finding.label)),
-        ("Place", format_html("{}", finding.spot)),
-        (
-            "What stands out",
-            format_html(
-                "the images of {} lie {} standard deviations from the same class at the other "
-                "sites; by all other classes and sites up to {} would be no surprise. It shows "
-                "in: {}.",
-                finding.label,
-                el("b", format_number(finding.effect, 1)),
-                format_number(finding.limit, 1),
-                finding.family,
-            ),
-        ),
-        ("How sure", format_html("{}", describe_certainty(audit, finding))),
-        (
-            f"When it is {finding.undone}",
-            format_html(
-                "the site's own model is right in {} of its {} images instead of {}; the shared "
-                "model in {} instead of {}.",
-                el("b", format_percent(local.without)),
-                finding.label,
-                format_percent(local.accuracy),
-                el("b", format_percent(shared.without)),
-                format_percent(shared.accuracy),
-            ),
-        ),
-        (
-            "Put into other images",
-            format_html(
-                "share of them taken for {}: own model {}, shared model {}. The own model relies "
-                "on the place by {} standard deviations, beyond random places and beyond the "
-                "shared model.{}",
-                finding.label,
-                el("b", _format_points(finding.flipped["local"])),
-                el("b", _format_points(finding.flipped["shared"])),
-                format_number(finding.relies, 1),
-                _describe_lent_models(finding),
-            ),
-        ),
-        *_list_column_facts(finding),
-        *_list_subspace_facts(audit, finding),
-        (
-            "What to do",
-            format_html("{}. People decide, not this page.", el("b", audit.action(finding))),
-        ),
+        {**finding, "site": site["site"]} for site in audit["sites"] for finding in site["classes"]
     ]
 
 
-def _list_column_facts(finding: Finding) -> list[tuple[str, Html]]:
+def list_doubted(audit: AuditJson) -> list[dict[str, Any]]:
+    """Findings that are not clear, the one to speak of first leading: the worst biased one at a
+    site that has what others lack, else the highest score."""
+    return sorted(
+        (finding for finding in list_findings(audit) if finding["verdict"] != "clear"),
+        key=lambda f: (f["verdict"] != "biased" or bool(f.get("lacks")), -float(f["score"])),
+    )
+
+
+def write_headline(audit: AuditJson) -> tuple[str, str]:
+    """The verdict on the whole, and the words that say it."""
+    tests = len(list_findings(audit))
+    if not tests:  # which must not look like a clean bill
+        return "untested", "Nothing could be tested: too few images of each class"
+    doubted = list_doubted(audit)
+    if not doubted:
+        skipped = sum(len(site.get("skipped", ())) for site in audit["sites"])
+        few = f"; {skipped} more had too few images to be tested" if skipped else ""
+        plural = "s" if tests != 1 else ""
+        return "clear", f"No bias seen ({tests} test{plural}, one for each class of each site{few})"
+    worst = doubted[0]
+    start = "Bias found" if worst["verdict"] == "biased" else "Nothing biased, but a difference"
+    return worst["verdict"], f"{start}: {worst['class']} at {worst['site']}"
+
+
+def describe_place(finding: AuditJson) -> str:
+    """The place in words, with its pixels."""
+    if finding.get("box") is None:
+        return str(finding["where"])
+    x0, y0, x1, y1 = (int(edge) for edge in finding["box"])
+    return f"{finding['where']} (pixels {x0} to {x1} across, {y0} to {y1} down)"
+
+
+def render_facts(audit: AuditJson, finding: AuditJson) -> Html:
+    """What, where, how sure, what follows, as a list."""
+    pairs = list_facts(audit, finding)
+    parts = [part for name, text in pairs for part in (el("dt", name), el("dd", text))]
+    return el("dl", *parts, class_="facts")
+
+
+def list_facts(audit: AuditJson, finding: AuditJson) -> list[tuple[str, Html]]:
+    """What, where, how sure, what follows: names and markup."""
+    is_origin = finding["verdict"] == "biased" and not finding.get("lacks")
+    undone = "undone" if finding.get("region") == "color" else "covered"
+    noticed = _describe_noticing(audit, finding)
+    return [
+        ("Likely origin" if is_origin else "Suspected",
+         format_html("{}.{}", el("b", finding["site"]), noticed)),
+        ("Class", el("b", finding["class"])),
+        ("Place", format_html("{}", describe_place(finding))),
+        ("What stands out", _describe_contrast(finding)),
+        ("How sure", format_html("{}", _describe_certainty(finding))),
+        (f"When it is {undone}", _describe_covered(finding)),
+        ("Put into other images", _describe_swapped(finding)),
+        *_list_unit_facts(finding),
+        *_list_column_facts(finding),
+        *_list_subspace_facts(finding),
+        ("What to do",
+         format_html("{}. People decide, not this page.", el("b", finding["action"]))),
+    ]  # fmt: skip
+
+
+def _describe_noticing(audit: AuditJson, finding: AuditJson) -> str:
+    alarms = {site["site"]: Alarm(**site["alarm"]) for site in audit["sites"]}
+    others = find_noticing_sites(alarms, finding["site"], finding["class"])
+    if not others:
+        return ""
+    worse = "where the shared model is worse at this class than their own"
+    return f" Also noticed at {', '.join(others)}, {worse}."
+
+
+def _describe_contrast(finding: AuditJson) -> Html:
+    """How far the class lies from the other sites'; audits of before compared areas."""
+    if "effect" not in finding:
+        return format_html(
+            "area under the curve of {} here and {} at the other sites (0.5 is chance)",
+            format_value(finding["here"], 2),
+            format_value(finding["elsewhere"], 2),
+        )
+    return format_html(
+        "the images of {} lie {} standard deviations from the same class at the other sites; by "
+        "all other classes and sites up to {} would be no surprise. It shows in: {}.",
+        finding["class"],
+        el("b", format_value(finding["effect"], 1)),
+        format_value(finding.get("limit"), 1),
+        finding.get("family", ""),
+    )
+
+
+def _describe_certainty(finding: AuditJson) -> str:
+    """The p-value with what it was corrected for."""
+    p = float(finding["p_value"])
+    sign = "" if p < 1e-4 else "= "
+    return (
+        f"p {sign}{format_p_value(p)}, corrected for all tests (below {SIGNIFICANCE_LEVEL:g} and "
+        f"beyond all other pairs counts as biased); score {format_number(finding['score'], 1)}."
+    )
+
+
+def _describe_covered(finding: AuditJson) -> Html:
+    local, shared = finding["covered"]["local"], finding["covered"]["shared"]
+    return format_html(
+        "the site's own model is right in {} of its {} images instead of {}; the shared model in "
+        "{} instead of {}.",
+        el("b", format_percent(local["without"])),
+        finding["class"],
+        format_percent(local["accuracy"]),
+        el("b", format_percent(shared["without"])),
+        format_percent(shared["accuracy"]),
+    )
+
+
+def _describe_swapped(finding: AuditJson) -> Html:
+    """What the place does to images of other classes, by model; lent ones are named."""
+    moved = finding["flipped"]
+    others = [f"{n} {_format_points(v)}" for n, v in moved.items() if n not in ("local", "shared")]
+    lent = f" Models that other sites lent: {', '.join(others)}." if others else ""
+    relies = finding.get("relies")
+    text = (
+        ""
+        if relies is None
+        else f" The own model relies on the place by {format_number(relies, 1)} standard "
+        "deviations, beyond random places and beyond the shared model."
+    )
+    return format_html(
+        "share of them taken for {}: own model {}, shared model {}.{}{}",
+        finding["class"],
+        el("b", _format_points(moved["local"])),
+        el("b", _format_points(moved["shared"])),
+        text,
+        lent,
+    )
+
+
+def _list_unit_facts(finding: AuditJson) -> list[tuple[str, Html]]:
+    units = ", ".join(str(unit) for unit in finding.get("prototypes") or ())
+    return [("Looked at by", format_html("parts {} of the shared model", units))] if units else []
+
+
+def _list_column_facts(finding: AuditJson) -> list[tuple[str, Html]]:
     """What is left of the difference within groups of known columns."""
-    if not finding.within:
-        return []
     parts = []
-    for name, one in finding.within.items():
-        if one.shared == 0:
+    for name, one in (finding.get("within") or {}).items():
+        if one["shared"] == 0:
             parts.append(f"{name}: no other site has such images, so it cannot be told apart")
             continue
-        word = "explained by" if one.explains else "not explained by"
+        word = "explained by" if name in finding.get("explained_by", ()) else "not explained by"
         parts.append(
-            f"{word} {name}: within its groups {format_number(one.effect, 1)} of "
-            f"{format_number(one.whole, 1)} standard deviations are left, p "
-            f"{format_p_value(one.p_value)}"
+            f"{word} {name}: within its groups {format_value(one['effect'], 1)} of "
+            f"{format_value(one['whole'], 1)} standard deviations are left, p "
+            f"{format_p_value(one['p_value'])}"
         )
     end = ". Whether what a column explains is bias, images cannot tell."
-    return [("Known columns", format_html("{}", "; ".join(parts) + end))]
+    return [("Known columns", format_html("{}", "; ".join(parts) + end))] if parts else []
 
 
-def _list_subspace_facts(audit: Audit, finding: Finding) -> list[tuple[str, Html]]:
+def _list_subspace_facts(finding: AuditJson) -> list[tuple[str, Html]]:
     """How far the site's subspace of the class is from the one the sites agreed on."""
-    deviation = audit.find_deviation(finding)
+    deviation = finding.get("subspace")
     if deviation is None:
         return []
     sentence = format_html(
         "the site's own is {} from the agreed one, {} robust standard deviations beyond the median "
         "of all sites.",
-        format_number(deviation.distance, 2),
-        format_number(deviation.excess, 1),
+        format_number(deviation["distance"], 2),
+        format_number(deviation["excess"], 1),
     )
     return [("Subspace of the class", sentence)]
 
 
-def _describe_lent_models(finding: Finding) -> str:
-    """What the place does to the models that other sites lent."""
-    others = {n: v for n, v in finding.flipped.items() if n not in ("local", "shared")}
-    if not others:
-        return ""
-    changes = ", ".join(f"{name} {_format_points(value)}" for name, value in others.items())
-    return f" Models that other sites lent: {changes}."
-
-
-def describe_certainty(audit: Audit, finding: Finding) -> str:
-    """The p-value with what it was corrected for."""
-    count = count_tested(audit)
-    p = audit.p_value(finding)
-    sign = "" if p < 1e-4 else "= "
-    return (
-        f"p {sign}{format_p_value(p)}, corrected for {count} test{'s' if count != 1 else ''} "
-        f"(below {SIGNIFICANCE_LEVEL:g} and beyond all other pairs counts as biased); score "
-        f"{format_number(finding.score, 1)}."
-    )
-
-
+NO_PROOF = (
+    "At no place of the image, nor in it as a whole, does a class stand out at one site as it does "
+    "at no other. That is no proof that there is no bias: weak marks and small sites are missed."
+)
 NEITHER = "The numbers decide for no reading: somebody has to look at the images."
 READINGS = {
     "shortcut": (
@@ -201,12 +243,16 @@ READINGS = {
 }
 
 
-def describe_readings(finding: Finding) -> list[tuple[str, str, bool]]:
+def render_readings(reading: str) -> Html:
     """The reading that the numbers support, or a shortcut and a minority where they decide for
-    none: name, what speaks for it, whether they do."""
-    decided = finding.reading in READINGS
-    names = [finding.reading] if decided else ["shortcut", "minority"]
-    return [(*READINGS[name], decided) for name in names]
+    none."""
+    cards = []
+    for name in [reading] if reading in READINGS else ["shortcut", "minority"]:
+        title, text = READINGS[name]
+        head = f"{title}: what the numbers support" if name == reading else title
+        cards.append(el("div", el("h4", head), text, class_="yes" if name == reading else None))
+    neither = el("p", NEITHER) if reading == "open" else None
+    return join([neither, el("div", *cards, class_="readings")])
 
 
 def _format_points(share: float) -> str:

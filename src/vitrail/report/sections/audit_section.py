@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from vitrail.audit.told_figures import AT_A_SITE, read_told_figures
 from vitrail.report.blocks import Block, Figure, FoldedTable, MissingNote, ViewChoice
@@ -15,13 +15,21 @@ from vitrail.report.charts.scale import format_percent, format_value
 from vitrail.report.charts.verdict_signs import choose_sign, draw_legend, draw_verdict
 from vitrail.report.html import Html, el, format_html, join
 from vitrail.report.html_table import Column, Table
-from vitrail.report.pages.audit_words import NEITHER, READINGS, format_p_value
+from vitrail.report.pages.audit_evidence import FindingPicture, render_finding_picture
+from vitrail.report.pages.audit_words import (
+    NO_PROOF,
+    AuditJson,
+    format_p_value,
+    list_doubted,
+    list_findings,
+    render_facts,
+    render_readings,
+    write_headline,
+)
 from vitrail.report.pages.page_elements import draw_empty_frame
 from vitrail.report.pages.remedy_table import render_trial
 from vitrail.report.run_record import AUDIT, RunRecord
-from vitrail.report.sections.audit_pictures import FindingPicture, render_finding_picture
 
-AuditJson = Mapping[str, Any]
 _DOUBTED = 4  # findings that are told at length
 
 
@@ -40,14 +48,12 @@ def make_audit_blocks(record: RunRecord, pictures: Sequence[FindingPicture]) -> 
                 )
             ),
         )
-    doubted = sorted(
-        (f for f in list_findings(audit) if f["verdict"] != "clear"), key=lambda f: -f["score"]
-    )
+    doubted = list_doubted(audit)
     return (
-        _render_headline(audit, doubted),
+        _render_headline(audit),
         _make_matrix(record, audit),
         draw_legend(),
-        *(_render_finding(record, finding, pictures) for finding in doubted[:_DOUBTED]),
+        *(_render_finding(record, audit, finding, pictures) for finding in doubted[:_DOUBTED]),
         *_make_trial_blocks(audit),
         *_make_picture_blocks(record, pictures, doubted),
         *_make_alarm_blocks(record, audit),
@@ -99,43 +105,9 @@ def _make_told_blocks(record: RunRecord) -> tuple[Block, ...]:
     return el("p", lead), table, el("p", silent, class_="soft")
 
 
-def list_findings(audit: AuditJson) -> list[dict[str, Any]]:
-    """All findings of an audit, each with its site."""
-    return [
-        {**finding, "site": site["site"]} for site in audit["sites"] for finding in site["classes"]
-    ]
-
-
-def summarize_verdict(audit: AuditJson) -> tuple[str, Html]:
-    """The verdict on the whole, and the sentence that says it."""
-    findings = list_findings(audit)
-    if not findings:
-        return "untested", format_html("Nothing could be tested: too few images of each class.")
-    worst = max(
-        findings, key=lambda f: (f["verdict"] == "biased", f["verdict"] != "clear", f["score"])
-    )
-    if worst["verdict"] == "biased":
-        return "biased", format_html("Bias found: {} at {}", worst["class"], worst["site"])
-    if worst["verdict"] in ("suspect", "differs"):
-        text = "Nothing biased, but a difference: {} at {}"
-        return worst["verdict"], format_html(text, worst["class"], worst["site"])
-    skipped = sum(len(site.get("skipped", ())) for site in audit["sites"])
-    untested = f"; {skipped} more had too few images to be tested" if skipped else ""
-    return "clear", format_html(
-        "No bias seen ({} tests, one for each class of each site{})", len(findings), untested
-    )
-
-
-def _render_headline(audit: AuditJson, doubted: Sequence[AuditJson]) -> Html:
-    verdict, words = summarize_verdict(audit)
-    explanation = None
-    if not doubted and list_findings(audit):
-        explanation = el(
-            "p",
-            "At no place of the image, nor in it as a whole, does a class stand out at one site as "
-            "it does at no other. That is no proof that there is no bias: weak marks and small "
-            "sites are missed.",
-        )
+def _render_headline(audit: AuditJson) -> Html:
+    verdict, words = write_headline(audit)
+    explanation = el("p", NO_PROOF) if verdict == "clear" else None
     return join([el("p", draw_verdict(verdict, words), class_="headline"), explanation])
 
 
@@ -165,52 +137,16 @@ def _make_cell(finding: AuditJson | None) -> Cell:
 
 
 def _render_finding(
-    record: RunRecord, finding: AuditJson, pictures: Sequence[FindingPicture]
+    record: RunRecord,
+    audit: AuditJson,
+    finding: AuditJson,
+    pictures: Sequence[FindingPicture],
 ) -> Html:
     """One doubted class at length: what, where, how sure, what follows, both readings."""
-    facts = [
-        ("Site", el("b", finding["site"])),
-        ("Class", el("b", finding["class"])),
-        ("Place", finding["where"]),
-        (
-            "What stands out",
-            _describe_contrast(finding),
-        ),
-        (
-            "How sure",
-            format_html("p {}, corrected for all tests", format_p_value(finding["p_value"])),
-        ),
-        ("Without the place", _describe_covered(finding)),
-        ("Put into other images", _describe_swapped(finding)),
-        (
-            "What to do",
-            format_html("{}. People decide, not this page.", el("b", finding["action"])),
-        ),
-    ]
-    if finding.get("prototypes"):
-        units = ", ".join(str(unit) for unit in finding["prototypes"])
-        facts.insert(-1, ("Looked at by", f"parts {units} of the shared model"))
-    rows = [part for name, text in facts for part in (el("dt", name), el("dd", text))]
     shown = any(s.site == finding["site"] and s.label == finding["class"] for s in pictures)
     place = None if shown else _render_place(record, finding)
     head = el("h3", draw_verdict(finding["verdict"], f"{finding['class']} at {finding['site']}"))
-    return join([head, place, el("dl", *rows, class_="facts"), _render_readings(finding)])
-
-
-def _describe_contrast(finding: AuditJson) -> Html:
-    """How far the class lies from the other sites'; audits of before compared areas."""
-    if "effect" not in finding:
-        text = "area under the curve of {} here and {} at the other sites (0.5 is chance)"
-        return format_html(
-            text, format_value(finding["here"], 2), format_value(finding["elsewhere"], 2)
-        )
-    return format_html(
-        "the images lie {} standard deviations from the same class at the other sites; by all "
-        "other classes and sites up to {} would be no surprise. It shows in: {}",
-        el("b", format_value(finding["effect"], 1)),
-        format_value(_get_limit(finding), 1),
-        str(finding.get("family", "")),
-    )
+    return join([head, place, render_facts(audit, finding), render_readings(finding["reading"])])
 
 
 def _get_limit(finding: AuditJson) -> float:
@@ -231,43 +167,6 @@ def _render_place(record: RunRecord, finding: AuditJson) -> Html | None:
     drawn = draw_empty_frame((height, width), [], (x0, y0, x1, y1), label)
     caption = el("figcaption", "The place, in a frame of the image's size. The image is not shown.")
     return el("div", el("figure", drawn, caption), class_="grid")
-
-
-def _describe_covered(finding: AuditJson) -> Html:
-    parts = []
-    for name, words in (("local", "the site's own model"), ("shared", "the shared model")):
-        shares = finding["covered"][name]
-        parts.append(
-            format_html(
-                "{} is right in {} of the images of the class instead of {}",
-                words,
-                el("b", format_percent(shares["without"], 0)),
-                format_percent(shares["accuracy"], 0),
-            )
-        )
-    return join(parts, "; ")
-
-
-def _describe_swapped(finding: AuditJson) -> Html:
-    moved = finding["flipped"]
-    return format_html(
-        "{} more of them are taken for the class by the site's own model, {} by the shared one",
-        el("b", format_percent(moved["local"], 0)),
-        el("b", format_percent(moved["shared"], 0)),
-    )
-
-
-def _render_readings(finding: AuditJson) -> Html:
-    """The reading that the numbers support, or those that are left."""
-    decided = finding["reading"] in READINGS
-    cards = []
-    for name in [finding["reading"]] if decided else ["shortcut", "minority"]:
-        title, text = READINGS[name]
-        yes = decided
-        head = f"{title}: what the numbers support" if yes else title
-        cards.append(el("div", el("h4", head), text, class_="yes" if yes else None))
-    neither = el("p", NEITHER) if finding["reading"] == "open" else None
-    return join([neither, el("div", *cards, class_="readings")])
 
 
 def _make_picture_blocks(

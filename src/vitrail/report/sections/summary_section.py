@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from vitrail.metrics.binomial import exact_interval
 from vitrail.report.charts.scale import format_bytes, format_count, format_percent
 from vitrail.report.html import Html, el, format_html, join
+from vitrail.report.pages.audit_words import list_doubted, write_headline
 from vitrail.report.run_record import ATTACK, AUDIT, LEAKAGE, RunRecord
-from vitrail.report.sections.audit_section import list_findings, summarize_verdict
 from vitrail.report.sections.comparison_section import write_comparison_sentence
 from vitrail.report.sections.leakage_section import flatten_attack_rows, is_reference
 from vitrail.report.sections.participation_section import write_participation_sentence
@@ -96,10 +96,9 @@ def _make_sites_tile(record: RunRecord) -> tuple[str, str]:
 
 def _describe_verdict(audit: object) -> str:
     assert isinstance(audit, dict)
-    if not list_findings(audit):
-        return "not tested"
-    verdict, _ = summarize_verdict(audit)
+    verdict, _ = write_headline(audit)
     words = {
+        "untested": "not tested",
         "biased": "bias found",
         "suspect": "suspicion",
         "differs": "a difference",
@@ -201,12 +200,12 @@ def _write_audit_sentence(record: RunRecord) -> Html:
         )
     if audit is None:
         return format_html("Nobody has asked yet whether a site taught the model a shortcut.")
-    verdict, words = summarize_verdict(audit)
+    verdict, words = write_headline(audit)
     if verdict == "untested":
-        return format_html("The audit: {}", words)
+        return format_html("The audit: {}.", words)
     if verdict == "clear":
         return format_html("The audit: {}. That is no proof of absence.", words)
-    worst = max(list_findings(audit), key=lambda f: (f["verdict"] == "biased", f["score"]))
+    worst = list_doubted(audit)[0]
     p = worst["p_value"]
     sure = "p < 0.0001" if p < 1e-4 else f"p = {p:.4f}"
     return format_html(
