@@ -167,8 +167,9 @@ def _describe_swapped(finding: AuditJson) -> Html:
 
 
 def _list_unit_facts(finding: AuditJson) -> list[tuple[str, Html]]:
-    units = ", ".join(str(unit) for unit in finding.get("prototypes") or ())
-    return [("Looked at by", format_html("parts {} of the shared model", units))] if units else []
+    units = [str(unit) for unit in finding.get("prototypes") or ()]
+    words = f"part{'s' if len(units) > 1 else ''} {', '.join(units)} of the shared model"
+    return [("Looked at by", format_html("{}", words))] if units else []
 
 
 def _list_column_facts(finding: AuditJson) -> list[tuple[str, Html]]:
