@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vitrail.audit.detection.contrast import Contrast
-from vitrail.audit.detection.exchange import Exchange, SiteFeatures
+from vitrail.audit.detection.exchange import Exchange, Pair, SiteFeatures
 from vitrail.audit.detection.features import FeatureExtractor
 from vitrail.audit.detection.halves import split_halves
+from vitrail.audit.detection.histogram import Counts
 from vitrail.config.load import parse
 from vitrail.config.schema import Model
 from vitrail.data.image_set import ImageSet
@@ -108,6 +109,14 @@ def compare_sites(
     bank: Bank, sites: Sequence[Rows], key: Key, changed: Mapping[int, Floats] | None = None
 ) -> list[Contrast]:
     """What the audit says of images dealt out so; `changed` are features of single images."""
+    exchange, told = tell_tables(bank, sites, key, changed)
+    return exchange.compare(told, key.at("permutations"))
+
+
+def tell_tables(
+    bank: Bank, sites: Sequence[Rows], key: Key, changed: Mapping[int, Floats] | None = None
+) -> tuple[Exchange, dict[str, dict[Pair, Counts]]]:
+    """What sites tell each other: summaries of their A halves and histograms of their B halves."""
     units = bank.extractor.get_units(bank.images.images)
     changed, held = changed or {}, {}
     for number, rows in enumerate(sites):
@@ -122,4 +131,4 @@ def compare_sites(
         )
     exchange = Exchange({n: s.summarize(units) for n, s in held.items()}, units)
     told = {n: s.count(exchange.directions) for n, s in held.items()}
-    return exchange.compare(told, key.at("permutations"))
+    return exchange, told

@@ -45,6 +45,16 @@ class Audit:
         """The site the bias most likely comes from."""
         return None if self.worst is None else self.worst.site
 
+    @property
+    def tested(self) -> int:
+        """How many classes of how many sites were tested, together."""
+        return sum(len(site.findings) for site in self.sites)
+
+    @property
+    def skipped(self) -> int:
+        """How many classes of sites were not: too few images, here or elsewhere."""
+        return sum(len(site.skipped) for site in self.sites)
+
     def p_value(self, finding: Finding) -> float:
         """Corrected for every class of every site, so that a federation errs in 1 of 20 at most."""
         return finding.p_value
@@ -122,6 +132,8 @@ class Audit:
             )
         return {
             "origin": self.origin,
+            "tested": self.tested,
+            "skipped": self.skipped,
             "level": SIGNIFICANCE_LEVEL,
             "null": self.null,
             "config": self.config,

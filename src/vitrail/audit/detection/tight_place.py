@@ -25,7 +25,7 @@ _MODES, _OTHERS = 32, 64  # images at most that are compared
 _LEVEL, _EDGE = 0.35, 0.5  # of the largest agreement in the window: for finding, for fitting
 _REACH = 0.02  # of the image's side: strokes as close as this are one thing
 _MOST = 0.3  # of the image: what covers more is no place in it
-_CLEAR = 9.0  # nats in the mean of a box: beyond all of 120 classes without a mark (at most 8.4)
+_CLEAR = 9.0  # nats in the mean of a box: beyond all of 80 classes without a mark (at most 8.4)
 
 
 @dataclass(frozen=True)
