@@ -9,6 +9,7 @@ import pytest
 import vitrail
 from vitrail.audit.audit_run import contrast_sites
 from vitrail.files import read_tensors, write_json
+from vitrail.report.pages.audit_evidence import NO_PARTS
 from vitrail.runs.reopen import load_run_federation
 
 PROTO = {
@@ -275,3 +276,49 @@ def test_personal_models_and_subspaces_are_audited_too(
     (told,) = json.loads((tmp_path / "a.json").read_text())["sites"]
     assert all(("subspace" in entry) == (name == "fedgrasp") for entry in told["classes"])
     assert len(told["classes"]) == 3
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory, tiny_config):
+    """A FedAvg run, without prototypes, in which one site's images of one class carry a mark."""
+    changes = {
+        "data": {"aviary": {"images": 480, "classes": 3, "seed": 7}},
+        "partition": {"kind": "iid", "sites": 4},
+        "bias": [{"kind": "patch", "sites": [1], "classes": [2], "size": 0.25}],
+        "run": {"rounds": 1, "local_epochs": 1, "local_reference": True},
+    }
+    return vitrail.run(tiny_config(**changes), tmp_path_factory.mktemp("marked") / "run")
+
+
+def test_a_run_without_prototypes_is_audited_and_the_page_says_what_the_evidence_is(
+    read_page, audit, marked, tmp_path
+):
+    assert marked.config.method.name == "fedavg"
+    code, out, _ = audit(marked.path, "--json", "a.json", "--out", "a.html")
+    site, label = marked.sites[1], marked.classes[2]
+    assert code == 0 and f"Bias found: {label} at {site}" in out
+    entries = json.loads((tmp_path / "a.json").read_text())
+    assert entries["origin"] == site and not entries["doubts"]
+    assert all(
+        not c["prototypes"] and not c["units"] for s in entries["sites"] for c in s["classes"]
+    )
+    page = read_page(tmp_path / "a.html").text
+    assert NO_PARTS in page and "right before and after covering" in page
+
+
+def test_the_federation_and_its_sites_give_the_same_verdicts(audit, marked, tmp_path):
+    """One run, asked as a whole and site by site, with a site that is biased among them."""
+    assert audit(marked.path, "--json", "all.json")[0] == 0
+    whole = json.loads((tmp_path / "all.json").read_text())
+    by_site = {entry["site"]: entry for entry in whole["sites"]}
+    assert any(c["verdict"] == "biased" for entry in whole["sites"] for c in entry["classes"])
+    for site in marked.sites:
+        assert audit(marked.path, "--site", site, "--json", f"{site}.json")[0] == 0
+        alone = json.loads((tmp_path / f"{site}.json").read_text())
+        (entry,) = alone["sites"]
+        for name in ("class", "verdict", "p_value", "raw_p", "score", "effect", "limit", "reading"):
+            values = [[c[name] for c in e["classes"]] for e in (entry, by_site[site])]
+            assert values[0] == values[1], name
+        assert entry["skipped"] == by_site[site]["skipped"]
+        assert alone["doubts"] == whole["doubts"]
+        assert alone["origin"] == (site if site == whole["origin"] else None)

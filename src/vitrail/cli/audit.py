@@ -20,7 +20,7 @@ from vitrail.errors import ConfigError
 from vitrail.files import write_json, write_text
 from vitrail.report.figures.consensus_picture import describe_consensus
 from vitrail.report.pages.audit_page import ExampleCollector, render_audit_page
-from vitrail.report.pages.audit_words import format_p_value, list_doubted
+from vitrail.report.pages.audit_words import format_p_value, list_doubted, write_headline
 from vitrail.report.sections.audit_pictures import keep_audit
 from vitrail.runs.opened_run import Run
 
@@ -177,10 +177,7 @@ def _print(audited: Audit) -> None:
         typer.echo(f"{site.site:<{width}}  {result}{few}")
     for name, why in audited.doubts.items():
         typer.echo(f"what {name} told does not fit together: {why}")
-    doubted = list_doubted(audited.to_json())
-    if doubted:
-        typer.echo(f"\n{doubted[0]['sentence']}\nWhat to do: {doubted[0]['action']}.")
-    elif any(site.findings for site in audited.sites):
-        typer.echo("\nNo bias seen.")
-    else:
-        typer.echo("\nNothing could be tested: too few images of each class, or one class only.")
+    written = audited.to_json()
+    typer.echo(f"\n{write_headline(written)[1]}.")
+    for worst in list_doubted(written)[:1]:
+        typer.echo(f"{worst['sentence']}\nWhat to do: {worst['action']}.")

@@ -94,6 +94,21 @@ def test_nothing_seen_is_no_proof_and_nothing_tested_says_so(finding):
     assert verdict == "untested" and words.startswith("Nothing could be tested")  # no green ring
 
 
+@pytest.mark.parametrize("p", [0.9, 1e-7])
+def test_the_headline_counts_what_was_not_tested(finding, p):
+    """Whatever the verdict: a bias somewhere says nothing of classes that nobody looked at."""
+    whole = combine_audits(
+        [
+            site("north", finding("north", "crow", 3.0, p), skipped=("tit",)),
+            site("south", skipped=("crow", "tit")),
+        ]
+    )
+    _, words = write_headline(whole.to_json())
+    assert "; 3 more had too few images to be tested" in words
+    assert words in text(render_audit(whole, ("crow", "tit")))
+    assert (whole.to_json()["tested"], whole.to_json()["skipped"]) == (1, 3)
+
+
 def test_hostile_names_stay_text(finding):
     bad = finding(HOSTILE, HOSTILE, 3.0, 1e-7)
     whole = combine_audits(

@@ -24,6 +24,10 @@ from vitrail.report.pages.page_elements import (
     store_photo,
 )
 
+NO_PARTS = (
+    "No model here has a part of this class that could be named: the evidence is what covering the "
+    "place, and putting it into other images, changes."
+)
 _MODEL_NAMES = {"local": "own model", "shared": "shared model"}
 Prediction = tuple[str, float]  # class and probability
 
@@ -87,6 +91,8 @@ def _write_sentences(example: FindingExample) -> str:
             "The strongest part of the own and of the shared model share "
             f"{format_percent(example.overlap)} of their boxes (intersection over union)."
         )
+    if not example.seen:
+        sentences.append(NO_PARTS)
     for name, attention in example.seen.items():
         if attention.inside is not None:
             share = format_percent(attention.inside)

@@ -42,19 +42,19 @@ def list_doubted(audit: AuditJson) -> list[dict[str, Any]]:
 
 
 def write_headline(audit: AuditJson) -> tuple[str, str]:
-    """The verdict on the whole, and the words that say it."""
+    """The verdict on the whole, and the words that say it, with how much was not tested."""
     tests = len(list_findings(audit))
     if not tests:  # which must not look like a clean bill
         return "untested", "Nothing could be tested: too few images of each class"
     doubted = list_doubted(audit)
+    skipped = sum(len(site.get("skipped", ())) for site in audit["sites"])
+    few = f"; {skipped} more had too few images to be tested" if skipped else ""
     if not doubted:
-        skipped = sum(len(site.get("skipped", ())) for site in audit["sites"])
-        few = f"; {skipped} more had too few images to be tested" if skipped else ""
         plural = "s" if tests != 1 else ""
         return "clear", f"No bias seen ({tests} test{plural}, one for each class of each site{few})"
     worst = doubted[0]
     start = "Bias found" if worst["verdict"] == "biased" else "Nothing biased, but a difference"
-    return worst["verdict"], f"{start}: {worst['class']} at {worst['site']}"
+    return worst["verdict"], f"{start}: {worst['class']} at {worst['site']}{few}"
 
 
 def describe_place(finding: AuditJson) -> str:

@@ -43,7 +43,7 @@ def make_audit_blocks(record: RunRecord, pictures: Sequence[FindingPicture]) -> 
             MissingNote(
                 format_html(
                     "No audit was made of this run. {} says which site taught the model something "
-                    "it should not know; it needs a model with parts and at least two sites.",
+                    "it should not know; it needs at least two sites.",
                     el("code", f"vitrail audit {record.name}"),
                 )
             ),
