@@ -48,6 +48,18 @@ def live_runs(tmp_path_factory, tiny_config):
     return folder
 
 
+def make_manifest_config(file):
+    """A short run with parts on the images of a manifest, whose column says whose they are."""
+    return {
+        "data": {"source": "manifest", "path": str(file), "image_size": 16,
+                 "site": "site"},
+        "partition": {"kind": "column", "column": "site", "minimum": 2},
+        "model": {"backbone": "resnet8", "width": 8, "prototypes": {"per_class": 1, "depth": 8}},
+        "method": {"name": "myth-gm", "warm_epochs": 1, "last_epochs": 1},
+        "run": {"rounds": 1, "local_epochs": 1, "batch_size": 8, "device": "cpu", "seed": 5},
+    }  # fmt: skip
+
+
 @pytest.fixture(scope="session")
 def hospital(tmp_path_factory):
     """A run on images that are nobody else's business: two sites, with a column that says whose."""
@@ -58,15 +70,7 @@ def hospital(tmp_path_factory):
         Image.fromarray(pixels).save(folder / f"{n}.png")
         lines.append(f"{n}.png,{'ab'[n % 2]},{('north', 'south')[n // 18]}")
     (folder / "list.csv").write_text("\n".join(lines) + "\n")
-    config = {
-        "data": {"source": "manifest", "path": str(folder / "list.csv"), "image_size": 16,
-                 "site": "site"},
-        "partition": {"kind": "column", "column": "site", "minimum": 2},
-        "model": {"backbone": "resnet8", "width": 8, "prototypes": {"per_class": 1, "depth": 8}},
-        "method": {"name": "myth-gm", "warm_epochs": 1, "last_epochs": 1},
-        "run": {"rounds": 1, "local_epochs": 1, "batch_size": 8, "device": "cpu", "seed": 5},
-    }  # fmt: skip
-    vitrail.run(config, folder / "runs" / "secret")
+    vitrail.run(make_manifest_config(folder / "list.csv"), folder / "runs" / "secret")
     entry = {"class": "a", "verdict": "biased", "score": 4.2, "p_value": 0.01, "box": [1, 2, 5, 6]}
     audit = {
         "origin": "simulation",

@@ -13,6 +13,7 @@ from PIL import Image
 
 import vitrail
 
+from .conftest import make_manifest_config
 from .test_before_a_run import PLAN, make_up
 from .test_malformed import list_routes, make_client
 
@@ -73,14 +74,7 @@ def hostile(tmp_path_factory):
         cells = (name, BITES[n % 2], (BITES[0], BITES[3])[n // 18])
         lines.append(",".join('"' + cell.replace('"', '""') + '"' for cell in cells))
     (folder / "list.csv").write_text("\n".join(lines) + "\n")
-    config = {
-        "data": {"source": "manifest", "path": str(folder / "list.csv"), "image_size": 16,
-                 "site": "site"},
-        "partition": {"kind": "column", "column": "site", "minimum": 2},
-        "model": {"backbone": "resnet8", "width": 8, "prototypes": {"per_class": 1, "depth": 8}},
-        "method": {"name": "myth-gm", "warm_epochs": 1, "last_epochs": 1},
-        "run": {"rounds": 1, "local_epochs": 1, "batch_size": 8, "device": "cpu", "seed": 5},
-    }  # fmt: skip
+    config = make_manifest_config(folder / "list.csv")
     run = vitrail.run(config, folder / "runs" / BITES[0])
     entry = {"class": BITES[0], "verdict": "biased", "score": 4.2, "p_value": 0.01,
              "box": [1, 2, 5, 6], "where": NOTE, "action": NOTE}  # fmt: skip
