@@ -31,6 +31,8 @@ _DIGITS = 80  # of decimal arithmetic; 2^-128 needs 39
 _BLOCKS = 64  # in a deviation, at least, where the scale is that large
 _TOP = 16  # bits by which the table is entered
 _LEFT_OUT = Decimal(2) ** -140  # relative weight from which on blocks are left out
+_SIGN = np.uint64(2 ** (63 - _TOP))  # the bit of a word that is the sign
+_TOGETHER = 2**14  # numbers that are worked on at once: what a processor keeps close to itself
 _SLACK = 2.0**-45  # what a probability in float64 may be off, generously
 
 
@@ -77,14 +79,20 @@ class DiscreteSampler:
 
         The second word of each has 16 bits of the coin, the sign, and the place in the block.
         """
-        block = self._draw_blocks(count, source)
-        words = source.words(count)
-        place = (words & np.uint64(2**self.shift - 1)).view(np.int64)
-        keep = self._toss(block, place, words >> np.uint64(64 - _TOP), source)
-        size = (block << self.shift) + place
-        negative = (words >> np.uint64(63 - _TOP)) & np.uint64(1) == 1
-        keep &= ~(negative & (size == 0))  # 0 has one sign
-        return np.where(negative, -size, size), keep
+        size = self._draw_blocks(count, source)
+        words, keep = source.words(count), np.empty(count, np.bool_)
+        for at in range(0, count, _TOGETHER):
+            part = slice(at, at + _TOGETHER)
+            block, word = size[part], words[part]
+            place = (word & np.uint64(2**self.shift - 1)).view(np.int64)
+            kept = self._toss(block, place, word >> np.uint64(64 - _TOP), source)
+            block <<= self.shift
+            block += place
+            negative = (word & _SIGN) != 0
+            kept &= ~(negative & (block == 0))  # 0 has one sign
+            np.negative(block, out=block, where=negative)
+            keep[part] = kept
+        return size, keep
 
     def _draw_blocks(self, count: int, source: Stream) -> Numbers:
         """The number of thresholds that are at most a uniform number of 128 bits.

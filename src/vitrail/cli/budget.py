@@ -14,6 +14,7 @@ from vitrail.cli.arguments import Force, check_free_file, print_note
 from vitrail.files import write_json
 
 if TYPE_CHECKING:
+    from vitrail.flower.site.lifetime_ledger import LifetimeLedger
     from vitrail.flower.site.site_config import SiteConfig
 
 
@@ -23,6 +24,10 @@ def budget(
         Path | None, typer.Option("--terms", help="Terms of a planned run, to see what it costs.")
     ] = None,
     json: Annotated[Path | None, typer.Option("--json", help="A JSON file to write.")] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", help="An SVG or PNG file: what each run spent, what is left."),
+    ] = None,
     force: Force = False,
 ) -> None:
     """Show what all runs have spent on a site's images, on which, and what a planned run costs."""
@@ -30,8 +35,9 @@ def budget(
     from vitrail.flower.site.lifetime_ledger import LifetimeLedger
     from vitrail.flower.site.site_config import SiteConfig
 
-    if json is not None:
-        check_free_file(json, force)
+    for target in (json, picture):
+        if target is not None:
+            check_free_file(target, force)
     config = SiteConfig.open(file)
     delta, ledger = config.policy.lifetime_delta, LifetimeLedger(config)
     ledger.check()
@@ -68,6 +74,22 @@ def budget(
             json, {"delta": delta, "shares": lines, "planned": planned, "unmatched": unmatched}
         )
         print_note(f"written: {json}")
+    if picture is not None:
+        _draw(ledger, config, picture)
+
+
+def _draw(ledger: LifetimeLedger, config: SiteConfig, target: Path) -> None:
+    """What was spent by which run, as a picture."""
+    from vitrail.files import write_bytes
+    from vitrail.flower.site.lifetime_history import describe_history
+    from vitrail.report.blocks import WIDE
+    from vitrail.report.charts.raster import render_png
+    from vitrail.report.figures.lifetime_picture import draw_history
+
+    drawing = draw_history(describe_history(ledger, config.policy), WIDE)
+    svg = target.suffix.casefold() == ".svg"
+    write_bytes(target, drawing.to_svg_file().encode() if svg else render_png(drawing))
+    print_note(f"written: {target}")
 
 
 def _show_plan(config: SiteConfig, terms: Path) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from vitrail.engine.federation import SERVER
 from vitrail.engine.storage.roster_log import ROSTER_FILE, RosterEvent, RosterLog
+from vitrail.engine.storage.run_folder import HISTORY_FILE
 from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.errors import RunError
 from vitrail.log_file import read_log
@@ -56,7 +57,7 @@ class RunRecord:
         )
         results = {
             file: read
-            for file in (AUDIT, ATTACK, LEAKAGE, FIDELITY)
+            for file in (AUDIT, ATTACK, LEAKAGE, FIDELITY, HISTORY_FILE)
             if (read := _read_json(run.path / file)) is not None
         }
         kept = run.folder.read_private_metrics()

@@ -50,5 +50,5 @@ def _apply_mask(words: Words, seed: bytes, combine: np.ufunc) -> None:
     step = len(_ZEROS) // words.itemsize
     for at in range(0, len(words), step):
         part = words[at : at + step]
-        mask = np.frombuffer(cipher.update(_ZEROS[: part.nbytes]), dtype="<u8")
+        mask = np.frombuffer(cipher.update(memoryview(_ZEROS)[: part.nbytes]), dtype="<u8")
         combine(part, mask, out=part)

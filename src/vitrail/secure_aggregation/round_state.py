@@ -6,8 +6,7 @@ then the keys are gone, and nobody can take the masks off any more.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -87,7 +86,7 @@ class StateFile:
 
     def save(self, state: RoundState) -> None:
         """On the disk before the answer leaves, readable by its owner alone."""
-        write_bytes(self._path, json.dumps(asdict(state)).encode(), 0o600)
+        write_bytes(self._path, _STATE.dump_json(state), 0o600)
 
     def close(self, last: int) -> None:
         """The run is over after a round: keys and the held update are gone, and what stays says

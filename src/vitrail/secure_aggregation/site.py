@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from vitrail.aggregate.guard import Guard
@@ -85,16 +88,18 @@ class SiteMasking:
         `answers` is what the ledger calls it."""
         if not self._file.exists() or not door.ledger.has_answered(self.round, answers):
             return None
-        tensors, meta = read_tensors(self._file)
+        packed, meta = read_tensors(self._file)
         if meta["message"] != self.message:
             return None
+        tensors = _unpack(packed, meta["shapes"]) if "shapes" in meta else packed
         return self._mask(door, Update(tensors=tensors, **meta["update"]), bool(meta["kept"]))
 
     def answer(self, door: Door, update: Update, kept: bool) -> MaskedAnswer:
         """Keep the update at the site and send it under its masks."""
         described = {name: value for name, value in vars(update).items() if name != "tensors"}
-        meta = {"message": self.message, "kept": kept, "update": described}
-        write_tensors(self._file, update.tensors, meta)
+        packed, shapes = _pack(update.tensors)
+        meta = {"message": self.message, "kept": kept, "update": described, "shapes": shapes}
+        write_tensors(self._file, packed, meta)
         return self._mask(door, update, kept)
 
     def withhold(self, err: WithheldError) -> MaskedAnswer:
@@ -112,3 +117,21 @@ class SiteMasking:
     @property
     def _file(self) -> Path:
         return self.folder / HELD_FILE
+
+
+def _pack(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[list[Any]]]:
+    """Tensors of one type as one: a file of many small ones takes longer to write than to mask."""
+    parts: dict[str, list[Tensor]] = {}
+    shapes = [[name, str(tensor.dtype), list(tensor.shape)] for name, tensor in tensors.items()]
+    for tensor in tensors.values():
+        parts.setdefault(str(tensor.dtype), []).append(tensor.detach().cpu().reshape(-1))
+    return {kind: torch.cat(flat) for kind, flat in parts.items()}, shapes
+
+
+def _unpack(packed: Mapping[str, Tensor], shapes: Sequence[Sequence[Any]]) -> dict[str, Tensor]:
+    tensors, at = {}, dict.fromkeys(packed, 0)
+    for name, kind, shape in shapes:
+        size = math.prod(shape)
+        tensors[name] = packed[kind][at[kind] : at[kind] + size].reshape(shape)
+        at[kind] += size
+    return tensors

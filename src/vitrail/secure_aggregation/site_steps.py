@@ -163,7 +163,7 @@ class SiteSteps:
             except ValueError:
                 _withhold(f"the public key of {other!r} cannot be used")
             apply_pair_mask(masked, seed, self.site, other)
-        digest = hashlib.blake2b(masked.tobytes(), digest_size=16).hexdigest()
+        digest = hashlib.blake2b(masked.data, digest_size=16).hexdigest()
         if state.masked and state.masked != digest:
             _withhold("another update was masked in this attempt")
         senders, received = sorted(request.senders), dict(request.shares)

@@ -1,6 +1,7 @@
 """Epsilon of several images together, against closed forms and a game played by hand."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -51,3 +52,12 @@ def test_more_images_cost_more_and_many_are_rounded_up():
 def test_nothing_costs_nothing_and_no_noise_costs_everything():
     assert compute_group_epsilon([], 5, 1e-5) == 0.0
     assert compute_group_epsilon([Event(0.0, 0.5, 1)], 5, 1e-5) == math.inf
+
+
+@pytest.mark.parametrize("noise", [0.05, 1e-3, 1e-9])
+def test_terms_with_hardly_any_noise_are_counted_at_once(noise) -> None:
+    """They are read before anybody agreed to them, and took minutes and gigabytes."""
+    began = time.process_time()
+    spent = compute_group_epsilon([Event(noise, 0.1, 20)], 20, 1e-5)
+    assert spent >= compute_epsilon([Event(noise, 0.1, 20)], 1e-5) and spent > 1000
+    assert time.process_time() - began < 5.0

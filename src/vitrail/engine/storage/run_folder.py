@@ -23,6 +23,8 @@ from vitrail.log_file import LOG_FILE, append_log
 
 _WAIT_SECONDS = 20.0
 PRIVATE_METRICS_FILE = "figures.jsonl"  # of a site, in its own folder
+HISTORY_FILE = "lifetime.json"
+"""At a site of a real federation: what all its runs have spent so far. It is never sent."""
 AUDIT_TABLES_FILE = "separability.json"  # in the server's: what sites told for audits
 
 

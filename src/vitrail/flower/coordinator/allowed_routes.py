@@ -99,7 +99,9 @@ class AllowedRoutes:
     ) -> None:
         headers = dict(scope.get("headers", ()))
         key = _read_key(headers)
-        if self.is_known is not None and not (self.is_known(key) and _is_signed(key, headers)):
+        if self.is_known is not None and not (
+            self.is_known(key) and (connection.key == key or _is_signed(key, headers))
+        ):  # a connection that this key was shown on is its own: Flower looks at the rest
             await _refuse(_UNKNOWN, send)
             return
         self.connections.prove(connection, key, limited=self.is_known is not None)

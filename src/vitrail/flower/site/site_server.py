@@ -59,6 +59,7 @@ from vitrail.flower.run_terms import (
 from vitrail.flower.site.consent import summarize_terms
 from vitrail.flower.site.ledger_witness import LedgerWitness
 from vitrail.flower.site.lifetime_forecast import LifetimeForecast, forecast_lifetime
+from vitrail.flower.site.lifetime_history import write_history
 from vitrail.flower.site.lifetime_ledger import LifetimeLedger
 from vitrail.flower.site.message_checks import (
     check_round,
@@ -73,6 +74,7 @@ from vitrail.flower.site.site_config import FAREWELL_FILE, SiteConfig
 from vitrail.flower.site.site_errors import Refusal, describe_error
 from vitrail.flower.site.site_events import write_answered, write_trouble
 from vitrail.flower.site.site_run import SiteRun
+from vitrail.flower.site.told_sites import compute_least_cohort, note_told_sites
 from vitrail.flower.terms_signature import find_valid_signers
 from vitrail.log_file import begin_log, is_json_log
 from vitrail.methods.base.method import RunSetup
@@ -230,6 +232,7 @@ class SiteServer:
         ledger = SiteFolder(folder.path, self.config.name).ledger()
         if not any(line.get("kind") == "lifetime" for line in ledger.lines()):
             ledger.write({"kind": "lifetime", **forecast.describe(self.config.policy)})
+        write_history(self.config, folder)
 
     def _is_agreed(
         self, run: str, asked: Hello, site_run: SiteRun, forecast: LifetimeForecast | None
@@ -268,6 +271,7 @@ class SiteServer:
         """Write down what has changed; refuse to be part of a sum that one site rules."""
         if shares != self._shares:
             folder.log(shares.describe())
+            note_told_sites(folder, shares.sites)
             self._shares = shares
         most = self.config.policy.largest_weight
         if most is not None and shares.largest > most:
@@ -387,6 +391,7 @@ class SiteServer:
         write_text(folder.server / FAREWELL_FILE, "")
         if not self.seeded:
             LifetimeLedger(self.config).settle()
+            write_history(self.config, folder)
         self._current = self._host = None
         return {}, {}
 
@@ -416,10 +421,11 @@ class SiteServer:
 
     def _get_host(self, site_run: SiteRun, run: str) -> Host:
         """The host of the run, with features computed once."""
-        if self._host is not None:
-            return self._host
-        host = make_host(site_run.plan, site_run.network, site_run.federation, site_run.folder.path)
-        host.root, host.run, host.signer = self._root(), run, self.signer
-        host.least = max(2, self.config.policy.cohort or 2)
-        self._host = attach_features(host, site_run.federation)
+        if self._host is None:
+            folder = site_run.folder.path
+            host = make_host(site_run.plan, site_run.network, site_run.federation, folder)
+            host.root, host.run, host.signer = self._root(), run, self.signer
+            self._host = attach_features(host, site_run.federation)
+        policy = self.config.policy
+        self._host.least = compute_least_cohort(site_run.folder, site_run.plan, policy)
         return self._host

@@ -24,6 +24,8 @@ from vitrail.release.accounting.accountant import (
 )
 
 _GRID = 1e-2  # of the losses of one image; those of k images are coarser by k, rounded up
+_LARGEST = 2000.0  # images over squared noise, beyond which sampling is not counted: losses would
+# fill memory and time, and terms with hardly any noise are read before anybody agreed to them
 _MOST = 64  # amounts of images that are told apart in a step; others are rounded up
 
 
@@ -46,6 +48,8 @@ def _compute_cached(groups: tuple[tuple[int, tuple[Event, ...]], ...], delta: fl
         return 0.0
     if any(event.noise == 0 for _, event in pairs):
         return math.inf
+    if any(size > _LARGEST * event.noise**2 for size, event in pairs if event.rate < 1):
+        pairs = [(size, replace(event, rate=1.0)) for size, event in pairs]  # an upper bound
     if all(event.rate == 1 for _, event in pairs):
         scaled = [replace(event, noise=event.noise / size) for size, event in pairs]
         return gaussian.compute_epsilon(combine_noise(scaled), delta, 1.0)

@@ -10,6 +10,7 @@ from vitrail.report.blocks import Block, Figure
 from vitrail.report.charts.chart_lines import Series, draw_lines
 from vitrail.report.charts.drawing import Drawing
 from vitrail.report.charts.scale import format_value
+from vitrail.report.figures.lifetime_picture import draw_history
 from vitrail.report.html import format_html
 from vitrail.report.html_table import Column, Table
 
@@ -53,6 +54,47 @@ def make_budget_blocks(name: str, ledger: Sequence[tuple[str, Line]]) -> tuple[B
         "delta in the table. Smaller is stronger."
     )
     return (Figure(f"{name}-epsilon", caption, draw, pick=tuple(s.name for s in series)), table)
+
+
+def make_lifetime_blocks(
+    name: str, history: Mapping[str, Any] | None, this: str
+) -> tuple[Block, ...]:
+    """What all runs at a site have spent, by run, and what is left; nothing elsewhere."""
+    if not history or not history["runs"]:
+        return ()
+
+    def draw(width: float) -> Drawing:
+        return draw_history(history, width, this)
+
+    caption = format_html(
+        "Epsilon over all runs at this site, for {} (there or blank) of those that have spent "
+        "most, at delta {}, against {}. Light is what was spent before a run, dark what it added: "
+        "runs add up to less than the sum of their epsilons. A run that is still open counts with "
+        "all that it may spend.",
+        history["unit"],
+        f"{history['delta']:g}",
+        "; ".join(history["against"]),
+    )
+    return (Figure(f"{name}-lifetime", caption, draw, _make_history_table(name, history)),)
+
+
+def _make_history_table(name: str, history: Mapping[str, Any]) -> Table:
+    columns = (
+        Column("run"),
+        Column("images", number=True),
+        Column("epsilon alone", _format_bound, number=True),
+        Column("epsilon so far", _format_bound, number=True),
+        Column("over"),
+    )
+    rows = tuple(
+        (r["run"], r["images"], r["alone"], r["total"], "yes" if r["over"] else "no")
+        for r in history["runs"]
+    )
+    return Table(f"{name}-lifetime-runs", "What each run has spent", columns, rows)
+
+
+def _format_bound(value: float | None) -> str:
+    return "no bound" if value is None else format_value(value, places=3)
 
 
 def _make_table(name: str, last: Mapping[tuple[str, str], Mapping[str, Any]]) -> Table:

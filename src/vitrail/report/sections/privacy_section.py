@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vitrail.engine.storage.run_folder import HISTORY_FILE
 from vitrail.release.image_protection import describe_remark_guarantee
 from vitrail.release.ledger import is_remark, read_mechanisms
 from vitrail.release.patient_budgets import list_worst_budgets
@@ -18,7 +19,7 @@ from vitrail.report.html_table import Column, Table
 from vitrail.report.run_record import ATTACK, LEAKAGE, RunRecord
 from vitrail.report.sections.attack_pictures import render_attack_pictures
 from vitrail.report.sections.leakage_section import make_leakage_blocks
-from vitrail.report.sections.privacy_budgets import make_budget_blocks
+from vitrail.report.sections.privacy_budgets import make_budget_blocks, make_lifetime_blocks
 from vitrail.report.sections.training_section import PRIVATE_FIGURES
 
 KIND_WORDS = {
@@ -214,6 +215,8 @@ def _make_guarantee_blocks(record: RunRecord) -> tuple[Block, ...]:
     if len(parts) > _PARTS:
         more = f"{len(parts) - _PARTS} more of this kind are in the sites' ledgers."
         blocks.append(el("p", more, class_="soft"))
+    history = record.results.get(HISTORY_FILE)
+    blocks += make_lifetime_blocks(record.name, history, record.run.path.name)
     rest_sentence = format_html(
         "{} of {} are empirical: sent as they are, or changed in a way that no proof "
         "covers. What they give away can only be measured, by attacks.",
