@@ -18,7 +18,6 @@ from pathlib import Path
 from types import TracebackType
 
 import uvicorn
-from anyio import to_thread
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from fastapi import FastAPI
@@ -40,7 +39,6 @@ from vitrail.flower.keys import Keys
 from vitrail.flower.node_key import read_public
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_HANDLERS = 8  # requests that are answered at a time
 _START_SECONDS, _BEAT_SECONDS, _SHUTDOWN_SECONDS = 30.0, 5.0, 5
 
 
@@ -210,8 +208,6 @@ class FleetServer:
             self._ended.set()
 
     async def _sweep(self) -> None:
-        # Flower's handlers run in threads, of which each may hold a content: few are as quick.
-        to_thread.current_default_thread_limiter().total_tokens = _HANDLERS
         self._routes.connections.sweep()
 
     def _beat(self) -> None:
