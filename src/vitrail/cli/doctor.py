@@ -22,6 +22,7 @@ EXTRAS = {  # the packages that an extra brings, by the name they are imported u
     "flower": ("flwr", "cryptography", "fastapi", "httpx", "uvicorn"),
     "live": ("starlette", "uvicorn"),
     "frames": ("pandas",),
+    "loggers": ("tensorboard", "mlflow"),
 }
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
 _ROOM = 2e9  # bytes that a cache of features may take

@@ -215,8 +215,8 @@ def _make_guarantee_blocks(record: RunRecord) -> tuple[Block, ...]:
     if len(parts) > _PARTS:
         more = f"{len(parts) - _PARTS} more of this kind are in the sites' ledgers."
         blocks.append(el("p", more, class_="soft"))
-    history = record.results.get(HISTORY_FILE)
-    blocks += make_lifetime_blocks(record.name, history, record.run.path.name)
+    if history := record.results.get(HISTORY_FILE):
+        blocks += make_lifetime_blocks(record.name, history, record.run.path.name)
     rest_sentence = format_html(
         "{} of {} are empirical: sent as they are, or changed in a way that no proof "
         "covers. What they give away can only be measured, by attacks.",
