@@ -75,3 +75,26 @@ def test_what_a_cell_does_to_its_images_stays_in_it(spoil, reads, tmp_path):
         with pytest.raises(ValueError, match="read-only"):
             again.images.images[0] = 0
     assert len(reads) == 1
+
+
+def test_workers_take_kept_images_without_a_word(reads, tmp_path, recwarn):
+    from vitrail.sweep.cells import load_grid, run_sweep
+
+    text = """
+    [data]
+    source = "npz"
+    path = "set.npz"
+    [partition]
+    sites = 3
+    [model]
+    backbone = "small-cnn"
+    width = 4
+    [run]
+    rounds = 1
+    workers = 2
+    [sweep]
+    seeds = [1]
+    """
+    (tmp_path / "grid.toml").write_text(text)
+    run_sweep(load_grid(tmp_path / "grid.toml"), tmp_path / "out", lambda *_: None)
+    assert not [str(w.message) for w in recwarn if "writable" in str(w.message)]

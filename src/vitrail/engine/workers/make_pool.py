@@ -70,7 +70,7 @@ def _make_setup(plan: Plan, federation: Federation, folder: RunFolder) -> Worker
         "folder": str(folder.path.resolve()),
     }
     tensors = {
-        "labels": torch.from_numpy(images.labels),
+        "labels": torch.tensor(images.labels),  # a copy: a grid keeps them read-only
         "rows": torch.cat([rows for _, rows in sites]),
     }
     patients = number_patients(images)
