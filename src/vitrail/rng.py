@@ -123,5 +123,8 @@ def derive_site_key(seed: int, site: str) -> Key:
 def seed_torch(key: Key) -> Iterator[None]:
     """Seed torch's global generator for code that uses it (dropout, captum); restore it after."""
     with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))):
-        torch.random.manual_seed(key.integer())
+        if torch.accelerator.is_available():
+            torch.random.manual_seed(key.integer())
+        else:  # where it would note a stack trace for each kind of device that is not there
+            torch.default_generator.manual_seed(key.integer())
         yield

@@ -73,6 +73,14 @@ def test_frozen_statistics_do_not_move_in_training_mode(name, how):
     assert flat.grads[flat.layout.part("head")].any()
 
 
+def test_a_whole_frozen_backbone_stays_in_evaluation_mode_and_the_head_changes():
+    net = network("resnet8", frozen=True)
+    for mode in (True, False, True):
+        net.train(mode)
+        assert net.training is net.head.training is mode
+        assert not any(module.training for module in net.backbone.modules())
+
+
 def test_training_some_parts_gives_the_others_no_gradient_and_restores():
     flat = FlatModel(network("resnet8"))
     x, y = batch(16)

@@ -89,6 +89,7 @@ class Host:
         self._received: tuple[str, Tensor] = ("", self.start)
         self._assets: dict[str, Asset] = {}
         self._data: dict[str, str] = {}
+        self._causes: dict[str, str] = {}
 
     def secret(self, site: str) -> Key:
         """The root of a site's own draws; in simulation it follows from the seed."""
@@ -174,6 +175,13 @@ class Host:
         count = self.plan.config.run.checkpoint_every + 1
         return StoredAnswers(folder.path / "answers", count)
 
+    def _digest_mechanism(self) -> str:
+        """What the draws that hide something depend on beside the message, made once a run."""
+        run = self.run if self.root else ""
+        if run not in self._causes:
+            self._causes[run] = compute_mechanism_digest(self.plan.config, run)
+        return self._causes[run]
+
     def _digest_data(self, site: str) -> str:
         """The digest of a site's images, made once in a process."""
         if site not in self._data:
@@ -218,7 +226,7 @@ class Host:
     ) -> Callable[[str], list[tuple[float, int, Key, float | None]]]:
         """The noise of a secure sum that a site adds its share of."""
         ctx = self.plan.context(task.round, task.sites)
-        cause = compute_mechanism_digest(self.plan.config, self.run if self.root else "")
+        cause = self._digest_mechanism()
         key = self.secret(task.site).at("round", task.round, "shared noise", cause, down.digest)
 
         def list_noise(rule: str) -> list[tuple[float, int, Key, float | None]]:
@@ -277,7 +285,7 @@ class Host:
             down=down.tensors,
             assets=self._load_assets(task, folder),
             message=task.make_answer_key(down.digest),
-            cause=compute_mechanism_digest(self.plan.config, self.run if self.root else ""),
+            cause=self._digest_mechanism(),
             digest_data=partial(self._digest_data, task.site),
         )
 

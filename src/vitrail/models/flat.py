@@ -162,7 +162,7 @@ class FlatModel:
             self._parameters[spec.name].requires_grad_(False)
         self.network.train()
         for name, module in (("backbone", self.network.backbone), ("neck", self.network.neck)):
-            if name not in chosen:
+            if name not in chosen and module.training:
                 module.eval()
         for spec in self.layout.specs:
             if spec.kind == "statistic" and spec.name in self.still:

@@ -100,10 +100,21 @@ class Network(nn.Module):
         return self.rest(self.prefix(x))["logits"]
 
     def train(self, mode: bool = True) -> Network:
-        """Training mode for what is trained; frozen stages stay in evaluation mode."""
+        """Training mode for what is trained; frozen stages stay in evaluation mode.
+
+        A whole frozen backbone is not walked through again: a turn of a small head would spend
+        most of its time there.
+        """
+        trained = {name for name, _ in self.backbone.stages()[self.cut : self.end]}
+        if not trained:
+            self.training = mode
+            self.neck.train(mode)
+            self.head.train(mode)
+            if self.backbone.training:
+                self.backbone.eval()
+            return self
         super().train(mode)
         if mode and self.cut:
-            trained = {name for name, _ in self.backbone.stages()[self.cut : self.end]}
             for name, module in self.backbone.named_modules():
                 if name and self.backbone.stage_of(name) not in trained:
                     module.training = False
