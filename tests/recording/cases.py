@@ -92,6 +92,7 @@ METHOD_RUNS: dict[str, Sections] = {
     "fedftg": method("fedftg", steps=2, model_steps=2),
     "fedgen": method("fedgen", steps=2),
     "fedgrasp": method("fedgrasp", SPANS, run(**REFERENCE), personal_epochs=1),
+    "fedlc": method("fedlc"),
     "fednova": method("fednova"),
     "fedper": method("fedper"),
     "fedproto": method("fedproto", run(rounds=3)),

@@ -1,6 +1,7 @@
 """The search for a row's settings: equal for all, on images that are never tested, resumable."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -125,6 +126,20 @@ def test_draws_stay_in_their_range_and_depend_on_the_key_alone():
     a = np.array([s["a"] for s in settings])
     assert a.min() >= 1e-4 and a.max() <= 1 and 0.3 < (a < 1e-2).mean() < 0.7
     assert all(2 <= s["b"] <= 3 and s["c"] in (1, 2) for s in settings)
+
+
+def test_a_row_may_have_more_looks_and_the_others_stay_as_they_were(searched, tmp_path):
+    folder, rows = searched
+    shutil.copy(folder / "tuned.json", tmp_path)
+    more = {**TUNE, "rows": {**TUNE["rows"], "long": TUNE["rows"]["plain"]}}
+    more["search"] = {**TUNE["search"], "long": TUNE["search"]["plain"]}
+    longer = tune_rows(parse({**TREE, "tune": {**more, "more": {"long": 5}}}), tmp_path, silent)
+    assert len(longer["long"].trials) == 5
+    assert {name: longer[name] for name in rows} == rows
+    with pytest.raises(RunError, match="'long' was tuned by another search"):
+        tune_rows(parse({**TREE, "tune": more}), tmp_path, silent)
+    with pytest.raises(ConfigError, match="no row 'lonng'"):
+        read_tune_config(parse({**TREE, "tune": {**more, "more": {"lonng": 5}}}))
 
 
 def test_what_cannot_be_searched_is_refused():

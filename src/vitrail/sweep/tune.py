@@ -47,6 +47,8 @@ class TuneConfig(Section):
 
     settings: Count = 8
     """Random settings of each row, on the first partition."""
+    more: dict[str, Count] = {}
+    """By row: another number of settings, for a row that is to have more looks than others."""
     finalists: Count = 2
     """The best of them go on to the other partitions."""
     partitions: Annotated[tuple[dict[str, Any], ...], Field(min_length=1)] = ({},)
@@ -94,10 +96,10 @@ def read_tune_config(loaded: Loaded) -> TuneConfig:
         tune = TuneConfig.model_validate(dict(loaded.tune))
     except ValidationError as err:
         raise to_config_error(err, loaded.source, TuneConfig, "tune") from None
-    unknown = set(tune.search) - set(tune.rows)
+    unknown = {*tune.search, *tune.more} - set(tune.rows)
     if unknown:
         raise ConfigError(
-            f"there is no row {min(unknown)!r} to search for", where=f"{loaded.source}: tune.search"
+            f"there is no row {min(unknown)!r} to search for", where=f"{loaded.source}: tune"
         )
     return tune
 
@@ -169,7 +171,8 @@ def _tune_row(
 ) -> TunedRow:
     """All settings on the first partition, the best on the others; ties go to the earlier one."""
     key = derive_server_key(0).at("tune", name)
-    settings = draw_settings(tune.search.get(name, {}), tune.settings, key)
+    count = tune.more.get(name, tune.settings)
+    settings = draw_settings(tune.search.get(name, {}), count, key)
 
     def try_setting(number: int, partition: int) -> float:
         cell = make_row_config(
@@ -216,6 +219,7 @@ def _digest_search(loaded: Loaded, tune: TuneConfig, name: str) -> str:
     """Of all that decides what a row's search does; a key that came later has its default."""
     config = loaded.config.model_dump(mode="json", exclude_defaults=True)
     search = tune.model_dump(mode="json", include={"settings", "finalists", "partitions"})
+    search["settings"] = tune.more.get(name, tune.settings)
     here = [tune.rows[name], tune.model_dump(mode="json")["search"].get(name, {})]
     text = json.dumps([config, search, here], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

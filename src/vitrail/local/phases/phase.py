@@ -51,15 +51,17 @@ class Fit:
 
     def __call__(self, site: Site, ctx: Context) -> Metrics:
         """Run the local loop on the site's training images."""
-        forward, batches = (
-            self._feed_fixed_features(site, ctx)
-            if self._has_fixed_features(site)
-            else self._whole(site, ctx)
-        )
+        forward, batches = self.feed(site, ctx)
         with seed_torch(site.key.at(self.name, "dropout")):
             result = train(site.model, batches, site.terms, ctx.optimizer, self.parts, forward)
         site.result = site.result.combine(result)
         return {"train_loss": result.loss}
+
+    def feed(self, site: Site, ctx: Context) -> tuple[Forward, Iterator[Batch]]:
+        """What a batch goes through, and the batches."""
+        if self._has_fixed_features(site):
+            return self._feed_fixed_features(site, ctx)
+        return self._whole(site, ctx)
 
     def _has_fixed_features(self, site: Site) -> bool:
         """Whether what the head sees stays the same all along, so that it is computed once."""
