@@ -26,6 +26,7 @@ SECTIONS = {
         ["engine.py"],
     ),
     "features": ("Features of a frozen backbone", ["features.py"]),
+    "heads": ("A turn of a linear head on cached features, in milliseconds", ["heads.py"]),
     "training": ("A step of local training, in milliseconds", ["training.py"]),
     "scale": ("Many sites", ["many_sites.py"]),
     "memory": ("Memory", ["memory.py"]),

@@ -7,7 +7,7 @@ import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -25,11 +25,12 @@ from vitrail.engine.storage.asset_store import AssetStore
 from vitrail.engine.storage.site_folder import SiteFolder
 from vitrail.engine.storage.stored_answers import StoredAnswers
 from vitrail.engine.tasks import Reply, RoundMessage, Task
+from vitrail.engine.train_ahead import count_together, train_ahead
 from vitrail.engine.weigh_sites import make_weight_terms
 from vitrail.errors import RunError
 from vitrail.local.evaluate import compute_logits
 from vitrail.local.inputs import Inputs, Rows
-from vitrail.local.session import Context, Metrics, Result, Site
+from vitrail.local.session import Context, Metrics, Result, Site, TrainedAhead
 from vitrail.local.terms import Terms
 from vitrail.methods import METHODS
 from vitrail.metrics.classification import compute_classification_metrics
@@ -90,10 +91,24 @@ class Host:
         self._assets: dict[str, Asset] = {}
         self._data: dict[str, str] = {}
         self._causes: dict[str, str] = {}
+        self._ahead: dict[str, TrainedAhead] = {}
 
     def secret(self, site: str) -> Key:
         """The root of a site's own draws; in simulation it follows from the seed."""
         return self.root or derive_site_key(self.plan.config.run.seed, site)
+
+    def turns(self, tasks: Sequence[Task], down: RoundMessage) -> Iterator[Reply]:
+        """The turns of some sites, in order; small heads are trained for several at once."""
+        size = count_together(self.plan)
+        for first in range(0, len(tasks), size):
+            group = tasks[first : first + size]
+            if size > 1:
+                start = self._open_message(down, self.plan.stage_at(down.round))
+                facts = (self.plan, self.inputs, self.sites, self.secret)
+                self._ahead = train_ahead(*facts, group, start)
+            for task in group:
+                yield self.turn(task, down)
+        self._ahead = {}
 
     def turn(self, task: Task, down: RoundMessage) -> Reply:
         """Receive, arrive, evaluate, train, release."""
@@ -254,18 +269,22 @@ class Host:
         terms = make_weight_terms(self.plan, site, len(self.sites[site].train))
         return SiteSteps(site, self.run, store, self.signer, least, terms.find_problem)
 
-    def _receive(
-        self, task: Task, down: RoundMessage, stage: StagePlan, folder: SiteFolder
-    ) -> Site:
-        """The site as it is once the message has arrived: shared tensors, home tensors, state."""
+    def _open_message(self, down: RoundMessage, stage: StagePlan) -> Tensor:
+        """The flat values that a message brings, unpacked once for all sites."""
         if self._received[0] != down.digest:
             flat = self.start.clone()
             views = self.plan.layout.views(flat)
             for name in stage.arrives:
                 views[name].copy_(down.tensors[f"model/{name}"])
             self._received = (down.digest, flat)
+        return self._received[1]
+
+    def _receive(
+        self, task: Task, down: RoundMessage, stage: StagePlan, folder: SiteFolder
+    ) -> Site:
+        """The site as it is once the message has arrived: shared tensors, home tensors, state."""
         state = folder.load(task.base)
-        self.model.values.copy_(self._received[1])
+        self.model.values.copy_(self._open_message(down, stage))
         # What is shared from this round on was learned at home; the server has nothing newer.
         kept = (*stage.home, *stage.travels) if task.round == stage.first else stage.home
         self.model.write({n: state[HOME + n] for n in kept if HOME + n in state})
@@ -287,6 +306,7 @@ class Host:
             message=task.make_answer_key(down.digest),
             cause=self._digest_mechanism(),
             digest_data=partial(self._digest_data, task.site),
+            ahead=self._ahead.get(task.site),
         )
 
     def _note(self, folder: SiteFolder, task: Task, metrics: dict[str, float | None]) -> None:
@@ -357,7 +377,7 @@ class Host:
         """This host where nobody else is: no message, no defense, another folder."""
         host = copy.copy(self)
         host.plan, host.folder, host.defenses = self.plan.make_local_plan(), folder, ()
-        host._received = ("", self.start)
+        host._received, host._ahead = ("", self.start), {}
         return host
 
     def _train_rounds(self, name: str, rounds: int) -> int:

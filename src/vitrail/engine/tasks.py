@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -109,6 +109,26 @@ class Reply:
             signature,
             str(header.get("withheld", ""))[:500],
         )
+
+
+def pack_replies(replies: Sequence[Reply]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Several replies as one message: their headers, and tensors named by the reply's number."""
+    tensors = {
+        f"{at}/{name}": tensor
+        for at, reply in enumerate(replies)
+        for name, tensor in reply.update.tensors.items()
+    }
+    return {"replies": [reply.header() for reply in replies]}, tensors
+
+
+def unpack_replies(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Iterator[Reply]:
+    """What `pack_replies` packed, in order."""
+    named: list[dict[str, Tensor]] = [{} for _ in header["replies"]]
+    for name, tensor in tensors.items():
+        at, _, field_name = name.partition("/")
+        named[int(at)][field_name] = tensor
+    for own_header, own_tensors in zip(header["replies"], named, strict=True):
+        yield Reply.read(own_header, own_tensors)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,17 @@ class Result:
         return Result(self.steps + other.steps, self.images + other.images, other.loss)
 
 
+@dataclass(frozen=True)
+class TrainedAhead:
+    """What plain training from `start` comes to in one phase, where it was done for many sites at
+    once: the flat values after it."""
+
+    phase: str
+    start: Tensor
+    values: Tensor
+    result: Result
+
+
 @dataclass
 class Site:
     """What a method's code at a site may touch. `key` is the site's own secret for this turn."""
@@ -55,6 +66,7 @@ class Site:
     message: str = ""  # what this turn answers
     cause: str = ""  # the run and the mechanisms that this turn belongs to
     digest_data: Callable[[], str] = str  # of the site's images, under its secret
+    ahead: TrainedAhead | None = None
     aside: int = 0  # images that steps saw beside the site's own batches
 
     @property

@@ -6,6 +6,7 @@ from vitrail.data.normalize import Normalize
 from vitrail.engine.plan import Plan
 from vitrail.engine.release_summary import summarize_release
 from vitrail.engine.storage.run_folder import RunFolder
+from vitrail.engine.train_ahead import describe_training
 from vitrail.files import write_json
 
 
@@ -35,5 +36,6 @@ def write_card(
             "shared": summarize_release(plan).card(),
             **({} if bits is None else {"bits": bits}),  # of images that are deeper than 8 bits
             **plan.card,
+            **({"training": describe_training(plan)} if plan.config.model.frozen else {}),
         },
     )

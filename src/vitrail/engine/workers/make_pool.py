@@ -15,6 +15,7 @@ from vitrail.engine.plan import Plan
 from vitrail.engine.resolve_config import pick_device
 from vitrail.engine.site_turn import Host
 from vitrail.engine.storage.run_folder import RunFolder
+from vitrail.engine.train_ahead import count_together
 from vitrail.engine.workers.pool import InProcessPool, Pool
 from vitrail.engine.workers.processes import WorkerProcesses
 from vitrail.engine.workers.worker_pool import WorkerPool, WorkerSetup, pack_site
@@ -33,7 +34,8 @@ def make_pool(
     """A pool for a run. On a GPU one process plays all turns."""
     device = pick_device(plan.config.run.device)
     if workers > 1 and device.type == "cpu":
-        return WorkerPool(crew, workers, _make_setup(plan, federation, folder))
+        setup = _make_setup(plan, federation, folder)
+        return WorkerPool(crew, workers, setup, count_together(plan))
     return InProcessPool(make_host(plan, network, federation, folder.path))
 
 

@@ -73,8 +73,7 @@ class InProcessPool:
 
     def turns(self, tasks: Sequence[Task], down: RoundMessage) -> Iterator[Reply]:
         """Play one after the other."""
-        for task in tasks:
-            yield self.host.turn(task, down)
+        return self.host.turns(tasks, down)
 
     def exchange(self, requests: Sequence[StepRequest]) -> Iterator[StepAnswer]:
         """One after the other."""

@@ -21,7 +21,7 @@ from vitrail.data.partition.partition import SiteRows
 from vitrail.data.shared_memory import SharedArray
 from vitrail.engine.plan import make_plan
 from vitrail.engine.site_turn import Host
-from vitrail.engine.tasks import RoundMessage, Task
+from vitrail.engine.tasks import RoundMessage, Task, pack_replies
 from vitrail.engine.workers.processes import die_with_parent
 from vitrail.engine.workers.socket_messages import (
     AnswerSender,
@@ -67,10 +67,10 @@ def answer(
     host: Host, down: RoundMessage | None, header: dict[str, Any], tensors: dict[str, Tensor]
 ) -> Any:
     """What one request comes to: a header and tensors to send back."""
-    if header["op"] == "turn":
+    if header["op"] == "turns":
         assert down is not None
-        reply = host.turn(Task.read(header["task"]), down)
-        return reply.header(), reply.update.tensors
+        tasks = [Task.read(task) for task in header["tasks"]]
+        return pack_replies(list(host.turns(tasks, down)))
     if header["op"] == "step":
         return host.exchange(read_request(header["request"])).header(), {}
     if header["op"] == "alone":

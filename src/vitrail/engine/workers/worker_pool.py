@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vitrail.data.partition.partition import SiteRows
-from vitrail.engine.tasks import Reply, RoundMessage, Task
+from vitrail.engine.tasks import Reply, RoundMessage, Task, unpack_replies
 from vitrail.engine.workers.byte_frames import send_frame
 from vitrail.engine.workers.pool import split_rows
 from vitrail.engine.workers.processes import WorkerProcess, WorkerProcesses
@@ -60,8 +60,11 @@ class WorkerPool:
 
     run = ""
 
-    def __init__(self, crew: WorkerProcesses, count: int, setup: WorkerSetup) -> None:
+    def __init__(
+        self, crew: WorkerProcesses, count: int, setup: WorkerSetup, together: int = 1
+    ) -> None:
         self._crew = crew
+        self._together = together  # sites that train at once
         self._setup = setup
         self._extra: list[Message] = []
         self._threads = torch.get_num_threads()
@@ -85,11 +88,16 @@ class WorkerPool:
         return worker
 
     def turns(self, tasks: Sequence[Task], down: RoundMessage) -> Iterator[Reply]:
-        """Broadcast the message once to each process, then deal out the tasks."""
+        """Broadcast the message once to each process, then deal out the tasks: one a job, or as
+        many as train together, shared out evenly."""
         self._broadcast({"op": "down", "round": down.round, "digest": down.digest}, down.tensors)
-        jobs: list[Message] = [({"op": "turn", "task": task.header()}, {}) for task in tasks]
+        size = max(1, min(self._together, -(-len(tasks) // len(self._workers))))
+        groups = [tasks[first : first + size] for first in range(0, len(tasks), size)]
+        jobs: list[Message] = [
+            ({"op": "turns", "tasks": [task.header() for task in group]}, {}) for group in groups
+        ]
         for header, tensors in self._run(jobs):
-            yield Reply.read(header, tensors)
+            yield from unpack_replies(header, tensors)
 
     def exchange(self, requests: Sequence[StepRequest]) -> Iterator[StepAnswer]:
         """One step of one site a job."""

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from vitrail.local.evaluate import compute_features, measure
 from vitrail.local.inputs import Feed, draw_epoch
 from vitrail.local.loop import train
-from vitrail.local.session import Context, Metrics, Site
-from vitrail.local.terms import Batch
+from vitrail.local.session import Context, Metrics, Result, Site
+from vitrail.local.terms import Batch, Sampler, Terms
 from vitrail.models.heads.head import Outputs
 from vitrail.models.heads.part_head import PartHead
 from vitrail.models.parts import PARTS, Part
-from vitrail.rng import seed_torch
+from vitrail.rng import Key, seed_torch
 
 Forward = Callable[[Tensor], Outputs]
 DataAccess = Literal["terms", "nothing", "data"]
@@ -50,12 +51,25 @@ class Fit:
     sees: ClassVar[DataAccess] = "terms"
 
     def __call__(self, site: Site, ctx: Context) -> Metrics:
-        """Run the local loop on the site's training images."""
-        forward, batches = self.feed(site, ctx)
-        with seed_torch(site.key.at(self.name, "dropout")):
-            result = train(site.model, batches, site.terms, ctx.optimizer, self.parts, forward)
+        """Run the local loop on the site's training images, unless that was done already."""
+        result = self._take_ahead(site) or self._train(site, ctx)
         site.result = site.result.combine(result)
         return {"train_loss": result.loss}
+
+    def _take_ahead(self, site: Site) -> Result | None:
+        """What was trained ahead, if it is this very training: from here, with nothing added."""
+        ahead = site.ahead
+        if ahead is None or ahead.phase != self.name or site.terms != Terms():
+            return None
+        if not torch.equal(ahead.start, site.model.values):
+            return None
+        site.model.values.copy_(ahead.values)
+        return ahead.result
+
+    def _train(self, site: Site, ctx: Context) -> Result:
+        forward, batches = self.feed(site, ctx)
+        with seed_torch(site.key.at(self.name, "dropout")):
+            return train(site.model, batches, site.terms, ctx.optimizer, self.parts, forward)
 
     def feed(self, site: Site, ctx: Context) -> tuple[Forward, Iterator[Batch]]:
         """What a batch goes through, and the batches."""
@@ -97,10 +111,15 @@ class Fit:
 
     def _draw_batches(self, site: Site, ctx: Context) -> Iterator[Tensor]:
         """Positions, batch by batch."""
-        order = site.key.at(self.name, "batches").torch()
-        draw = site.terms.sampler or partial(draw_epoch, generator=order)
+        return self.draw_batches(site.key, len(site.rows.train), ctx, site.terms.sampler)
+
+    def draw_batches(
+        self, key: Key, count: int, ctx: Context, sampler: Sampler | None = None
+    ) -> Iterator[Tensor]:
+        """The positions of every batch of a site with so many images."""
+        draw = sampler or partial(draw_epoch, generator=key.at(self.name, "batches").torch())
         for _ in range(self.epochs or ctx.epochs):
-            yield from draw(len(site.rows.train), ctx.batch_size)
+            yield from draw(count, ctx.batch_size)
 
 
 def count_epochs(phase: Phase, epochs: int) -> int:
