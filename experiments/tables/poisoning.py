@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import mean
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from experiments.tables.markdown import to_markdown
+from experiments.tables.poisoned_run import PoisonedRun
+from experiments.tables.poisoning_text import format_poisoning
 from vitrail.config.hostile_section import Hostile
 from vitrail.config.load import Loaded
+from vitrail.config.schema import Config
 from vitrail.data.kept_images import keep_images
-from vitrail.engine.alarms import ALARM_FILE, find_alarmed, read_alarms
+from vitrail.engine.alarms import ALARM_FILE, find_alarmed, find_peaks, read_alarms
 from vitrail.engine.federation import Federation, load_federation
 from vitrail.engine.workers.processes import WorkerProcesses
 from vitrail.files import write_json
@@ -35,25 +36,6 @@ Rows = npt.NDArray[np.int64]
 Pixels = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
-class PoisonedRun:
-    """One run: what was tried on it, and what came of it.
-
-    `success` is the share of images of the source, or with the trigger, that the model calls the
-    target; None for attacks that only spoil. `alarmed` maps each site under alarm to its first
-    round under it.
-    """
-
-    rule: str
-    attack: str
-    hostile: tuple[str, ...]
-    partition: str
-    seed: int
-    accuracy: float
-    success: float | None
-    alarmed: dict[str, int]
-
-
 def predict(model: DeployedModel, pixels: Pixels, seen: dict[bytes, Tensor]) -> Rows:
     """The classes of some images; `seen` remembers what frozen stages make of them."""
     network, name = model.network, hashlib.blake2b(pixels.tobytes()).digest()
@@ -67,9 +49,17 @@ def predict(model: DeployedModel, pixels: Pixels, seen: dict[bytes, Tensor]) -> 
 
 
 def measure_run(
-    cell: Cell, path: Path, federation: Federation, seen: dict[bytes, Tensor]
+    cell: Cell,
+    path: Path,
+    federation: Federation,
+    seen: dict[bytes, Tensor],
+    quiet: Hostile | None = None,
 ) -> PoisonedRun:
-    """The figures of a finished run, from the file beside it if they are there."""
+    """The figures of a finished run, from the file beside it if they are there.
+
+    `quiet` is the attack whose success is measured where nobody attacks: how often the model errs
+    that way by itself.
+    """
     file = path / RESULT
     if file.exists():
         stored = json.loads(file.read_text())
@@ -80,20 +70,41 @@ def measure_run(
     guessed = predict(model, federation.images.images[rows], seen)
     section = config.hostile[0] if config.hostile else None
     names = () if section is None else list_hostile_sites(section, tuple(federation.sites))
+    aim = section or quiet
+    lines = read_alarms(path / "server" / ALARM_FILE)
     result = PoisonedRun(
-        rule=config.aggregate.rule,
-        attack="none" if section is None else section.attack,
+        method=config.method.name,
+        rule=_name_rule(config),
+        attack="none" if section is None else _name_attack(section),
         hostile=names,
         partition=f"{config.partition.kind} {config.partition.alpha:g}",
         seed=config.run.seed,
         accuracy=float((guessed == labels).mean()),
-        success=None
-        if section is None
-        else _measure_success(model, section, federation, guessed, seen),
-        alarmed=find_alarmed(read_alarms(path / "server" / ALARM_FILE)),
+        success=None if aim is None else _measure_success(model, aim, federation, guessed, seen),
+        alarmed=find_alarmed(lines),
+        peaks=find_peaks(lines),
     )
     write_json(file, asdict(result))
     return result
+
+
+def _name_rule(config: Config) -> str:
+    """What adds updates up: the rule, and the consensus of subspaces where it is not the exact
+    one."""
+    consensus = config.method.options.get("consensus", "exact")
+    return (
+        config.aggregate.rule if consensus == "exact" else f"{config.aggregate.rule}, {consensus}"
+    )
+
+
+def _name_attack(section: Hostile) -> str:
+    """The attack, and its trigger where that is not the usual patch."""
+    marks = POISONINGS[section.attack].marks
+    return (
+        f"{section.attack} ({section.trigger})"
+        if marks and section.trigger != "patch"
+        else section.attack
+    )
 
 
 def _measure_success(
@@ -103,19 +114,19 @@ def _measure_success(
     guessed: Rows,
     seen: dict[bytes, Tensor],
 ) -> float | None:
-    """How often the attack gets what it wants on test images of no site."""
-    attack, classes = POISONINGS[section.attack], federation.images.classes
-    rows = federation.server_test
+    """How often the attack gets what it wants on test images of no site: images with the trigger,
+    or those of the source, called the target."""
+    classes, rows = federation.images.classes, federation.server_test
     labels = federation.images.labels[rows]
     target = resolve_name(section.target, classes, "class", "hostile.target")
-    if attack.flips and section.source is not None:
-        source = resolve_name(section.source, classes, "class", "hostile.source")
-        return float((guessed[labels == source] == target).mean())
-    if not attack.marks:
+    if POISONINGS[section.attack].marks:
+        others = rows[labels != target]
+        marked = put_trigger(federation.images.images[others], section, derive_server_key(0))
+        return float((predict(model, marked, seen) == target).mean())
+    if section.source is None:
         return None
-    others = rows[labels != target]
-    marked = put_trigger(federation.images.images[others], section, derive_server_key(0))
-    return float((predict(model, marked, seen) == target).mean())
+    source = resolve_name(section.source, classes, "class", "hostile.source")
+    return float((guessed[labels == source] == target).mean())
 
 
 def set_trusted_apart(source: Path, folder: Path) -> tuple[Path, Path]:
@@ -154,6 +165,8 @@ def build_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
     """Play what is missing; a table of accuracy and success by rule and attack."""
     cells, results = make_cells_apart(grid, folder), []
     seen: dict[bytes, Tensor] = {}
+    sections = [section for cell in cells for section in cell.loaded.config.hostile]
+    quiet = next((section for section in sections if section.source is not None), None)
     with WorkerProcesses() as crew, keep_images():
         for number, cell in enumerate(cells):
             path = folder / cell.name
@@ -162,35 +175,6 @@ def build_table(grid: Loaded, folder: Path, on_cell: OnCell) -> str:
                 return on_cell(number, len(cells), name)
 
             ensure_run(cell.loaded, path, begin, crew)  # type: ignore[arg-type]
-            results.append(measure_run(cell, path, load_federation(cell.loaded), seen))
+            results.append(measure_run(cell, path, load_federation(cell.loaded), seen, quiet))
     write_json(folder / "poisoning.json", [asdict(result) for result in results])
-    return format_results(results)
-
-
-def format_results(results: list[PoisonedRun]) -> str:
-    """Rows are rules, columns attacks; a cell says accuracy, and success where there is one."""
-    rules = list(dict.fromkeys(result.rule for result in results))
-    counts = sorted({len(result.hostile) for result in results} - {0})
-    parts = []
-    for partition in dict.fromkeys(result.partition for result in results):
-        for count in counts:
-            rows = []
-            here = [r for r in results if r.partition == partition and len(r.hostile) in (0, count)]
-            attacks = list(dict.fromkeys(result.attack for result in here))
-            for rule in rules:
-                cells = [[r for r in here if (r.rule, r.attack) == (rule, a)] for a in attacks]
-                rows.append([rule, *map(_format_cell, cells)])
-            seeds = len({result.seed for result in here})
-            parts.append(
-                f"{count} hostile of the sites, {partition}, mean of {seeds} seeds: accuracy"
-                " (and success)\n\n" + to_markdown(["rule", *attacks], rows)
-            )
-    return "\n\n".join(parts)
-
-
-def _format_cell(results: list[PoisonedRun]) -> str:
-    if not results:
-        return "-"
-    text = f"{mean(result.accuracy for result in results):.3f}"
-    wins = [result.success for result in results if result.success is not None]
-    return f"{text} ({mean(wins):.2f})" if wins else text
+    return format_poisoning(results)

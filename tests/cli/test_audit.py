@@ -50,7 +50,9 @@ def test_all_sites_in_the_agreed_form(read_page, audit, made, tmp_path):
     code, out, err = audit("run", "--json", "a.json", "--out", "a.html")
     assert code == 0 and "written: a.html" in err
     assert [line.split()[0] for line in out.splitlines()[:3]] == list(run.sites)
+    assert "Updates, as the server saw them:" in out
     told = json.loads((tmp_path / "a.json").read_text())
+    assert "enough updates" in told["updates"]["unseen"]  # three sites have nobody to differ from
     assert told["origin"] is None or told["origin"] in run.sites
     assert [site["site"] for site in told["sites"]] == list(run.sites)
     for site in told["sites"]:

@@ -6,6 +6,8 @@ import json
 
 import experiments.tables.poisoning as poisoning
 import pytest
+from experiments.tables.poisoned_run import PoisonedRun
+from experiments.tables.poisoning_text import format_poisoning
 
 from vitrail.config.load import parse
 
@@ -17,8 +19,9 @@ GRID = {
 }
 
 
-def result(rule, attack, accuracy, success=None, hostile=("a",), seed=1):
-    return poisoning.PoisonedRun(rule, attack, hostile, "iid 0.5", seed, accuracy, success, {})
+def result(rule, attack, accuracy, success=None, hostile=("a",), seed=1, alarmed=(), peaks=()):
+    found = (accuracy, success, dict(alarmed), dict(peaks))
+    return PoisonedRun("fedavg", rule, attack, hostile, "iid 0.5", seed, *found)
 
 
 def test_cells_are_means_over_seeds():
@@ -28,9 +31,42 @@ def test_cells_are_means_over_seeds():
         result("mean", "backdoor", 0.7, 0.7, seed=2),
         result("median", "none", 0.75, hostile=()),
     ]
-    text = poisoning.format_results(rows)
+    text = format_poisoning(rows)
     assert "| mean | 0.800 | 0.600 (0.80) |" in text
     assert "| median | 0.750 | - |" in text and "mean of 2 seeds" in text
+
+
+def test_a_rule_fails_at_the_fewest_hostile_sites_that_cost_it_more_than_a_tenth():
+    rows = [
+        result("mean", "none", 0.80, hostile=()),
+        result("mean", "sign-flip", 0.71),
+        result("mean", "sign-flip", 0.69, hostile=("a", "b")),
+        result("mean", "adaptive", 0.10),
+        result("mean", "backdoor", 0.80, 0.4),
+        result("mean", "backdoor", 0.80, 0.6, hostile=("a", "b")),
+        result("median", "none", 0.79, hostile=()),
+        result("median", "sign-flip", 0.79, hostile=("a", "b")),
+        result("median", "adaptive", 0.71, hostile=("a", "b")),
+        result("krum", "none", 0.50, hostile=()),
+        result("krum", "adaptive", 0.50),
+    ]
+    text = format_poisoning(rows)
+    assert "| mean | 2 (sign-flip) | 1 | 2 (backdoor) |" in text
+    assert "| median | > 2 | > 2 | > 2 |" in text
+    assert "| krum | 0 | 0 | > 1 |" in text
+
+
+def test_alarms_are_scored_by_site_and_false_ones_by_run():
+    rows = [
+        result("mean", "sign-flip", 0.7, alarmed={"a": 3}, peaks={"a": 20.0, "b": 1.0, "c": 0.0}),
+        result("mean", "sign-flip", 0.7, seed=2, peaks={"a": 0.5, "b": 1.0, "c": 0.0}),
+        result("mean", "none", 0.8, hostile=(), alarmed={"b": 4, "c": 9}, peaks={"a": 0.0}),
+        result("mean", "none", 0.8, hostile=(), seed=2, peaks={"a": 0.0}),
+    ]
+    text = format_poisoning(rows)
+    # of 2 x 4 pairs of a hostile and an honest site 6 are in order
+    assert "| sign-flip | 1 | 0.750 | 1 of 2 | 3 (at most 3) | 0 of 4 |" in text
+    assert "| mean | iid 0.5 | 0.800 | 1 of 2 | 1.3 to 98.7 % |" in text
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from vitrail.audit.remedy_plan import compute_config_digest
 from vitrail.audit.site_audit import SiteAudit, audit_site
 from vitrail.audit.site_view import SiteView
 from vitrail.audit.strata_tables import explain_by_columns
+from vitrail.audit.update_alarms import read_update_alarms
 from vitrail.engine.federation import Federation
 from vitrail.engine.plan import make_plan
 from vitrail.engine.storage.run_end import describe_continuation
@@ -94,7 +95,8 @@ def audit_run(
         audits.append(audit)
     deviations = read_agreement(run).rank_deviations() if averages_subspaces(run) else ()
     whole = combine_audits(audits, compute_config_digest(run.config), deviations)
-    return replace(whole, doubts=check_told(tables.exchange, tables.histograms))
+    doubts = check_told(tables.exchange, tables.histograms)
+    return replace(whole, doubts=doubts, updates=read_update_alarms(run))
 
 
 def contrast_sites(

@@ -11,6 +11,7 @@ from vitrail.audit.detection.contrast import SIGNIFICANCE_LEVEL, Verdict
 from vitrail.audit.finding import Finding
 from vitrail.audit.remedy_choice import list_remedies
 from vitrail.audit.site_audit import Alarm, SiteAudit
+from vitrail.audit.update_alarms import UpdateAlarms
 
 if TYPE_CHECKING:
     from vitrail.audit.remedy_trial import RemedyTrial
@@ -32,6 +33,7 @@ class Audit:
     standings: tuple[SubspaceDeviation, ...] = ()  # of subspaces, where the server averages some
     trial: RemedyTrial | None = None  # remedies that were tried
     doubts: Mapping[str, str] = field(default_factory=dict)  # sites whose halves contradict
+    updates: UpdateAlarms | None = None  # how odd each site's updates were to the server
 
     @property
     def worst(self) -> Finding | None:
@@ -139,6 +141,7 @@ class Audit:
             "config": self.config,
             "sites": listed,
             "doubts": dict(self.doubts),
+            **({} if self.updates is None else {"updates": self.updates.to_json()}),
             **({} if self.trial is None else {"trial": self.trial.to_json()}),
         }
 

@@ -14,6 +14,7 @@ from vitrail.audit.federation_view import Audit
 from vitrail.audit.finding import VERDICT_WORDS
 from vitrail.audit.remedy_trial import ROUNDS, RemedyTrial, try_remedies
 from vitrail.audit.told_figures import AT_A_SITE, ToldFigures, require_told_figures
+from vitrail.audit.update_alarms import UpdateAlarms, read_update_alarms
 from vitrail.cli.arguments import Force, RunFolderPath, check_free_file, print_note
 from vitrail.cli.progress import show_status
 from vitrail.errors import ConfigError
@@ -67,7 +68,7 @@ def audit(
     _check(json, out, force)
     opened = Run(run)
     if opened.end == "coordinator":
-        _print_told(require_told_figures(opened), json, out)
+        _print_told(require_told_figures(opened), read_update_alarms(opened), json, out)
         return
     album = ExampleCollector()
     with show_status() as tell:
@@ -78,6 +79,8 @@ def audit(
         keep_audit(opened, audited, album.examples)  # for `vitrail report`
     _print(audited)
     _print_agreement(opened)
+    if audited.updates is not None:
+        _print_updates(audited.updates)
     if audited.trial is not None:
         _print_trial(audited.trial)
     if json is not None:
@@ -93,7 +96,9 @@ def audit(
             )
 
 
-def _print_told(figures: ToldFigures, json: Path | None, out: Path | None) -> None:
+def _print_told(
+    figures: ToldFigures, updates: UpdateAlarms, json: Path | None, out: Path | None
+) -> None:
     """A coordinator has no images: what the sites told, joined, the largest contrast first."""
     if out is not None:
         raise ConfigError(
@@ -113,8 +118,9 @@ def _print_told(figures: ToldFigures, json: Path | None, out: Path | None) -> No
     if figures.silent:
         typer.echo(f"nothing came from: {', '.join(figures.silent)}")
     typer.echo(AT_A_SITE)
+    _print_updates(updates)
     if json is not None:
-        write_json(json, figures.to_json())
+        write_json(json, {**figures.to_json(), "updates": updates.to_json()})
         print_note(f"written: {json}")
 
 
@@ -143,6 +149,13 @@ def _print_agreement(run: Run) -> None:
         typer.echo("\nSubspaces:")
         for line in describe_consensus(read_agreement(run)):
             typer.echo(line)
+
+
+def _print_updates(updates: UpdateAlarms) -> None:
+    """What the server saw of the sites' updates while the run went on."""
+    typer.echo("\nUpdates, as the server saw them:")
+    for line in updates.describe():
+        typer.echo(line)
 
 
 def _check(json: Path | None, out: Path | None, force: bool) -> None:

@@ -18,6 +18,9 @@ ALLOWANCE = 3.0
 """What a round's score is allowed to be without adding up (Page 1954, CUSUM)."""
 THRESHOLD = 14.0
 """The sum at which a site is under alarm; docs/explanation/poisoning.md says how it was chosen."""
+FALSE_ALARMS = (0, 360)
+"""Runs without an attacker in which any site came under alarm, of how many: the table of
+`vitrail reproduce poisoning-quiet`."""
 _BOUND_FACTOR, _BOUND_ROUNDS, _FEWEST_ROUNDS = 5.0, 10, 3
 
 
@@ -109,6 +112,15 @@ def find_alarmed(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
             if figures["sum"] >= THRESHOLD:
                 first.setdefault(site, int(line["round"]))
     return first
+
+
+def find_peaks(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The highest sum that each site's oddness came to."""
+    peaks: dict[str, float] = {}
+    for line in lines:
+        for site, figures in line["sites"].items():
+            peaks[site] = max(peaks.get(site, 0.0), float(figures["sum"]))
+    return peaks
 
 
 def read_alarms(path: Path) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from vitrail.report.pages.audit_words import (
 )
 from vitrail.report.pages.page_elements import format_number, render_rows
 from vitrail.report.pages.remedy_table import render_trial
+from vitrail.report.pages.update_alarms_table import render_update_alarms
 from vitrail.runs.opened_run import Run
 
 _MOST_EXAMPLES = 3  # findings a site that are shown in pictures
@@ -65,6 +66,8 @@ def render_audit_page(
     if len(audit.sites) > 1:
         body.append(_render_federation(audit, run.classes))
     body.append(_render_alarms(audit))
+    if audit.updates is not None:
+        body.append(render_update_alarms(audit.updates))
     body += [_render_site(audit, site, examples, shown) for site in audit.sites]
     body.append(_render_meaning(audit))
     title = "Audit" if len(audit.sites) != 1 else f"Audit of {audit.sites[0].site}"
