@@ -18,9 +18,9 @@ ALLOWANCE = 3.0
 """What a round's score is allowed to be without adding up (Page 1954, CUSUM)."""
 THRESHOLD = 14.0
 """The sum at which a site is under alarm; docs/explanation/poisoning.md says how it was chosen."""
-FALSE_ALARMS = (0, 360)
-"""Runs without an attacker in which any site came under alarm, of how many: the table of
-`vitrail reproduce poisoning-quiet`."""
+FALSE_ALARMS = (0, 120)
+"""Runs without an attacker in which any site came under alarm, of how many, for either rule of
+`vitrail reproduce poisoning-quiet`: both saw the same images, so that they do not add up."""
 _BOUND_FACTOR, _BOUND_ROUNDS, _FEWEST_ROUNDS = 5.0, 10, 3
 
 
