@@ -133,6 +133,17 @@ def test_a_table_is_made_again_from_the_split_it_was_made_from(name, tmp_path):
         assert (data.duplicates, data.conflicts) == ("ignore", "allow")
 
 
+def load_grids_of_results(name, folder):
+    """The grids whose rows lie in one folder of results: the table's own, and those that go on."""
+    files = [
+        path
+        for path in GRIDS.glob("*.toml")
+        if read_tree(path).get("sweep", {}).get("results") == name
+    ]
+    tables = [find_reproduction(path.stem, "small", folder) for path in files]
+    return [load_grid(table.file, table.overrides, table.base, table.scale) for table in tables]
+
+
 @pytest.mark.parametrize(
     "name", ["heads", "heads-half", "heads-iid", "heads-personal", "pm-birds", "protopnet-birds"]
 )
@@ -141,16 +152,20 @@ def test_committed_rows_belong_to_the_grid_that_is_reproduced(name, tmp_path):
     folder = require_experiments() / "results" / name
     if not folder.is_dir():
         pytest.skip("no rows of this table were made")
-    table = find_reproduction(name, "small", tmp_path)
-    grid = load_grid(table.file, table.overrides, table.base, table.scale)
-    tune, frozen = read_tune_config(grid), json.loads((folder / FROZEN).read_text())
+    frozen = json.loads((folder / FROZEN).read_text())
     results = HeadsResults.open(folder / RESULTS)
+    grids = load_grids_of_results(name, tmp_path)
     assert frozen
     for row in frozen:
-        assert frozen[row]["digest"] == _digest_search(grid, tune, row)
-        trials = frozen[row]["trials"]
-        setting = trials[frozen[row]["chosen"]]["setting"]
-        cells = [make_row_config(c.loaded, tune.rows[row], setting) for c in make_cells(grid)]
-        digests = {digest_cell(cell) for cell in cells}
+        searched = [(grid, tune) for grid in grids if row in (tune := read_tune_config(grid)).rows]
+        assert {_digest_search(grid, tune, row) for grid, tune in searched} == {
+            frozen[row]["digest"]
+        }
+        setting = frozen[row]["trials"][frozen[row]["chosen"]]["setting"]
+        digests = {
+            digest_cell(make_row_config(cell.loaded, tune.rows[row], setting))
+            for grid, tune in searched
+            for cell in make_cells(grid)
+        }
         lines = [line for line in results.lines if line.get("row") == row]
         assert {line["digest"] for line in lines} <= digests

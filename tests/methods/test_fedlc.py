@@ -74,7 +74,7 @@ def test_strength_0_is_fedavg(tmp_path):
     start(parse({**SMALL, "method": {"name": "fedavg"}}), tmp_path / "plain")
     none = {"name": "fedlc", "strength": 0.0}
     start(parse({**SMALL, "method": none}), tmp_path / "none")
-    ours, theirs = (Run(tmp_path / name).state() for name in ("none", "plain"))
+    ours, theirs = (Run(tmp_path / name).model().state_dict() for name in ("none", "plain"))
     assert theirs and all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
